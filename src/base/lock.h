@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* A mutex with a rank. A thread takes locks in ascending rank only; a debug build stops at the
+ * first that breaks this. */
+#ifndef VPMM_BASE_LOCK_H
+#define VPMM_BASE_LOCK_H
+
+#include <pthread.h>
+
+enum vpmm_rank {
+    VPMM_RANK_ROUTE = 1, /* creation of heaps, list of devices */
+    VPMM_RANK_HEAP,      /* the bookkeeping of one device */
+    VPMM_RANK_ORDER,     /* fences, streams and contexts */
+    VPMM_RANK_LOG,
+};
+
+struct vpmm_lock {
+    pthread_mutex_t mutex;
+    enum vpmm_rank rank;
+};
+
+void vpmm_lock_init(struct vpmm_lock *lock, enum vpmm_rank rank);
+void vpmm_lock_finish(struct vpmm_lock *lock);
+void vpmm_lock_take(struct vpmm_lock *lock);
+/* False, and not taken, when somebody holds it. */
+_Bool vpmm_lock_try(struct vpmm_lock *lock);
+void vpmm_lock_give(struct vpmm_lock *lock);
+
+/* True when the calling thread holds no lock of this kind; for assertions before driver calls.
+ * Always true where assertions are compiled out. */
+_Bool vpmm_lock_none_held(void);
+
+#endif

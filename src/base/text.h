@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Text put together piece by piece in a buffer of the caller's, without stdio, locale or
+ * allocation: safe in a signal handler. With a file descriptor a full buffer is written out and
+ * filled again; without one what does not fit is cut off, and the text is terminated at any time.
+ * One thread at a time uses one text. */
+#ifndef VPMM_BASE_TEXT_H
+#define VPMM_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct vpmm_text {
+    char *buffer;
+    size_t room;   /* of the buffer, with the terminator */
+    size_t length; /* of the text in the buffer */
+    int fd;        /* where a full buffer goes; -1: nowhere */
+};
+
+/* An empty text. `room` is at least 1. */
+void vpmm_text_init(struct vpmm_text *text, char *buffer, size_t room, int fd);
+
+void vpmm_text_char(struct vpmm_text *text, char c);
+void vpmm_text_string(struct vpmm_text *text, const char *string);
+
+/* Numbers and strings at the right or left end of a column of at least `width` characters. */
+void vpmm_text_decimal(struct vpmm_text *text, uint64_t number, unsigned width);
+void vpmm_text_padded(struct vpmm_text *text, const char *string, unsigned width);
+
+/* "0x" and at least `digits` lower case digits. */
+void vpmm_text_hex(struct vpmm_text *text, uint64_t number, unsigned digits);
+
+/* `bytes` for people, as vpmm_bytes_print writes them. */
+void vpmm_text_bytes(struct vpmm_text *text, uint64_t bytes);
+
+/* `string` in double quotes with JSON's escapes; valid JSON whatever the bytes are (those above
+ * ASCII are taken for Latin 1). */
+void vpmm_text_quoted(struct vpmm_text *text, const char *string);
+
+/* Writes what the buffer holds and empties it. Goes on after an interruption or a short write;
+ * whatever cannot be written is dropped. errno is what it was before. */
+void vpmm_text_flush(struct vpmm_text *text);
+
+#endif

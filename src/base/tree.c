@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/tree.h"
+
+/* A bijection of 32-bit numbers that mixes well (the finaliser of MurmurHash3), so no two
+ * priorities are equal. */
+static uint32_t priority(uint32_t number)
+{
+    number ^= number >> 16;
+    number *= 0x85ebca6bu;
+    number ^= number >> 13;
+    number *= 0xc2b2ae35u;
+    return number ^ number >> 16;
+}
+
+static struct vpmm_tree_node *node_at(const struct vpmm_tree *tree, uint32_t number)
+{
+    char *record = vpmm_table_at(tree->records, number);
+    return (struct vpmm_tree_node *)(void *)(record + tree->node_offset);
+}
+
+static struct vpmm_tree_key key_at(const struct vpmm_tree *tree, uint32_t number)
+{
+    return tree->key(vpmm_table_at(tree->records, number));
+}
+
+static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
+{
+    return a.major < b.major || (a.major == b.major && a.minor < b.minor);
+}
+
+/* The link of `number` that leads towards `key`. */
+static uint32_t *link_towards(const struct vpmm_tree *tree, uint32_t number,
+                              struct vpmm_tree_key key)
+{
+    struct vpmm_tree_node *node = node_at(tree, number);
+    return is_below(key_at(tree, number), key) ? &node->right : &node->left;
+}
+
+void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
+{
+    struct vpmm_tree_key key = key_at(tree, number);
+    uint32_t *link = &tree->top;
+    while (*link && priority(*link) > priority(number))
+        link = link_towards(tree, *link, key);
+
+    uint32_t rest = *link;
+    *link = number;
+    uint32_t *below = &node_at(tree, number)->left;
+    uint32_t *above = &node_at(tree, number)->right;
+    while (rest) {
+        uint32_t *inner = link_towards(tree, rest, key);
+        if (inner == &node_at(tree, rest)->right) {
+            *below = rest;
+            below = inner;
+        } else {
+            *above = rest;
+            above = inner;
+        }
+        rest = *inner;
+    }
+    *below = 0;
+    *above = 0;
+}
+
+void vpmm_tree_remove(struct vpmm_tree *tree, uint32_t number)
+{
+    struct vpmm_tree_key key = key_at(tree, number);
+    uint32_t *link = &tree->top;
+    while (*link != number)
+        link = link_towards(tree, *link, key);
+
+    uint32_t below = node_at(tree, number)->left;
+    uint32_t above = node_at(tree, number)->right;
+    while (below && above) {
+        if (priority(below) > priority(above)) {
+            *link = below;
+            link = &node_at(tree, below)->right;
+            below = *link;
+        } else {
+            *link = above;
+            link = &node_at(tree, above)->left;
+            above = *link;
+        }
+    }
+    *link = below ? below : above;
+}
+
+uint32_t vpmm_tree_first_from(const struct vpmm_tree *tree, struct vpmm_tree_key key)
+{
+    uint32_t found = 0;
+    for (uint32_t at = tree->top; at;) {
+        uint32_t *link = link_towards(tree, at, key);
+        if (link == &node_at(tree, at)->left)
+            found = at;
+        at = *link;
+    }
+    return found;
+}
+
+uint32_t vpmm_tree_last_before(const struct vpmm_tree *tree, struct vpmm_tree_key key)
+{
+    uint32_t found = 0;
+    for (uint32_t at = tree->top; at;) {
+        uint32_t *link = link_towards(tree, at, key);
+        if (link == &node_at(tree, at)->right)
+            found = at;
+        at = *link;
+    }
+    return found;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Private to driver/: the operations of the seam on devices, address space and extents. */
+#ifndef VPMM_DRIVER_CUDA_MEMORY_H
+#define VPMM_DRIVER_CUDA_MEMORY_H
+
+#include "driver/driver.h"
+
+/* Sets those members of `driver`. */
+void vpmm_cuda_fill_memory(struct vpmm_driver *driver);
+
+#endif

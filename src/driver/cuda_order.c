@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+#include "driver/cuda_order.h"
+
+static const struct vpmm_cuda *cuda_of(void *self)
+{
+    return self;
+}
+
+static enum vpmm_status context_current(void *self, vpmm_context_handle *context_out)
+{
+    CUcontext context = NULL;
+    enum vpmm_status status = vpmm_cuda_status(cuda_of(self)->real_cuCtxGetCurrent(&context));
+    if (status)
+        return status;
+    if (!context)
+        return VPMM_NO_CONTEXT;
+    *context_out = (vpmm_context_handle)context;
+    return VPMM_OK;
+}
+
+static enum vpmm_status context_device(void *self, vpmm_context_handle context, int *device_out)
+{
+    const struct vpmm_cuda *cuda = cuda_of(self);
+    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
+    if (status)
+        return status;
+    CUdevice device = 0;
+    status = vpmm_cuda_status(cuda->real_cuCtxGetDevice(&device));
+    vpmm_cuda_leave(cuda);
+    if (!status)
+        *device_out = device;
+    return status;
+}
+
+static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
+{
+    const struct vpmm_cuda *cuda = cuda_of(self);
+    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
+    if (status)
+        return status;
+    status = vpmm_cuda_status(cuda->real_cuCtxSynchronize());
+    vpmm_cuda_leave(cuda);
+    return status;
+}
+
+/* cuStreamGetCtx_v2 names the primary context of a green context's stream; cuStreamGetCtx would
+ * name the green one, or refuse, but drivers without the former hardly have the latter kind of
+ * context. */
+static enum vpmm_status stream_context(const struct vpmm_cuda *cuda, CUstream stream,
+                                       CUcontext *context_out)
+{
+    CUgreenCtx green = NULL;
+    return vpmm_cuda_status(cuda->real_cuStreamGetCtx_v2
+                                ? cuda->real_cuStreamGetCtx_v2(stream, context_out, &green)
+                                : cuda->real_cuStreamGetCtx(stream, context_out));
+}
+
+/* cuStreamIsCapturing comes first, because it alone is harmless in every capture. Measured on
+ * driver 580: cuStreamGetId of a capturing stream, and cuStreamGetCtx and cuStreamGetId of the
+ * legacy stream while a blocking stream captures, are refused in every mode and end the capture. */
+static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
+                                     struct vpmm_stream_facts *facts_out)
+{
+    const struct vpmm_cuda *cuda = cuda_of(self);
+    CUcontext context = NULL;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    unsigned long long id = 0;
+    enum vpmm_status status =
+        vpmm_cuda_status(cuda->real_cuStreamIsCapturing((CUstream)stream, &capture));
+    if (!status)
+        status = stream_context(cuda, (CUstream)stream, &context);
+    bool is_capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!status && !is_capturing && cuda->real_cuStreamGetId)
+        status = vpmm_cuda_status(cuda->real_cuStreamGetId((CUstream)stream, &id));
+    if (status)
+        return status;
+    *facts_out = (struct vpmm_stream_facts){
+        .context = (vpmm_context_handle)context,
+        .id = id,
+        .is_legacy = stream == VPMM_STREAM_LEGACY,
+        .is_capturing = is_capturing,
+    };
+    return VPMM_OK;
+}
+
+static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
+{
+    return vpmm_cuda_status(
+        cuda_of(self)->real_cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
+}
+
+static enum vpmm_status event_create(void *self, vpmm_context_handle context,
+                                     vpmm_event_handle *event_out)
+{
+    const struct vpmm_cuda *cuda = cuda_of(self);
+    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
+    if (status)
+        return status;
+    CUevent event = NULL;
+    status = vpmm_cuda_status(cuda->real_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    vpmm_cuda_leave(cuda);
+    if (!status)
+        *event_out = (vpmm_event_handle)event;
+    return status;
+}
+
+static enum vpmm_status event_destroy(void *self, vpmm_event_handle event)
+{
+    return vpmm_cuda_status(cuda_of(self)->real_cuEventDestroy_v2((CUevent)event));
+}
+
+static enum vpmm_status event_record(void *self, vpmm_event_handle event, vpmm_stream_handle stream)
+{
+    return vpmm_cuda_status(cuda_of(self)->real_cuEventRecord((CUevent)event, (CUstream)stream));
+}
+
+static enum vpmm_status event_record_context(void *self, vpmm_event_handle event,
+                                             vpmm_context_handle context)
+{
+    return vpmm_cuda_status(
+        cuda_of(self)->real_cuCtxRecordEvent((CUcontext)context, (CUevent)event));
+}
+
+static enum vpmm_status event_query(void *self, vpmm_event_handle event)
+{
+    return vpmm_cuda_status(cuda_of(self)->real_cuEventQuery((CUevent)event));
+}
+
+static enum vpmm_status event_synchronize(void *self, vpmm_event_handle event)
+{
+    return vpmm_cuda_status(cuda_of(self)->real_cuEventSynchronize((CUevent)event));
+}
+
+static enum vpmm_status capture_relax(void *self, int *mode_out)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    enum vpmm_status status =
+        vpmm_cuda_status(cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&mode));
+    if (!status)
+        *mode_out = (int)mode;
+    return status;
+}
+
+static void capture_restore(void *self, int mode)
+{
+    CUstreamCaptureMode restored = (CUstreamCaptureMode)mode;
+    (void)cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&restored);
+}
+
+void vpmm_cuda_fill_order(const struct vpmm_cuda *cuda, struct vpmm_driver *driver)
+{
+    driver->context_current = context_current;
+    driver->context_device = context_device;
+    driver->context_synchronize = context_synchronize;
+    driver->stream_facts = stream_facts;
+    driver->stream_wait = stream_wait;
+    driver->event_create = event_create;
+    driver->event_destroy = event_destroy;
+    driver->event_record = event_record;
+    driver->event_record_context = cuda->real_cuCtxRecordEvent ? event_record_context : NULL;
+    driver->event_query = event_query;
+    driver->event_synchronize = event_synchronize;
+    driver->capture_relax = capture_relax;
+    driver->capture_restore = capture_restore;
+}

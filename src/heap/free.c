@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/internal.h"
+
+/* The fence of a cudaFree: all work of the context that owns the memory. Sets `*wait_out` where it
+ * waited. */
+static vpmm_fence fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                              enum vpmm_status *wait_out)
+{
+    struct vpmm_context *context = vpmm_order_context_by_id(heap->order, owner->context_id);
+    return context ? vpmm_order_fence_context(heap->order, context, wait_out) : VPMM_FENCE_NONE;
+}
+
+static vpmm_fence fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                             const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+{
+    return stream ? vpmm_order_fence_stream(heap->order, stream)
+                  : fence_owner(heap, owner, wait_out);
+}
+
+/* The last owner's fence (the region's) still counts unless the new one covers it. Joining needs
+ * memory; where there is none, the prior fence is put before a new one instead: on the stream that
+ * frees, or, for cudaFree, on the host, where bare CUDA would have waited too. False where that
+ * fails as well: nobody knows when the pages may be reused. */
+static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_view *region,
+                             const struct vpmm_stream *stream, vpmm_fence *fence,
+                             enum vpmm_status *wait_out)
+{
+    struct vpmm_order *order = heap->order;
+    vpmm_fence prior = region->fence;
+    uint64_t context_id = stream ? vpmm_context_id(stream->context) : region->owner.context_id;
+    uint64_t stream_id = stream ? stream->id : 0;
+    if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE ||
+        vpmm_order_covers(order, prior, context_id, stream_id))
+        return true;
+    vpmm_fence joined = vpmm_order_join(order, prior, *fence);
+    if (joined != VPMM_FENCE_NONE) {
+        *fence = joined;
+        return true;
+    }
+    if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE)
+        return true;
+    if (stream ? vpmm_order_wait_stream(order, prior, stream) : vpmm_order_wait_host(order, prior))
+        return false;
+    *fence = fence_free(heap, &region->owner, stream, wait_out);
+    return true;
+}
+
+enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
+                                const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+{
+    struct vpmm_region_view region;
+    *wait_out = VPMM_OK;
+    enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
+    if (status)
+        return status;
+    vpmm_fence fence = fence_free(heap, &region.owner, stream, wait_out);
+    vpmm_atomic_add(&heap->frees, 1);
+    if (!fence_with_prior(heap, &region, stream, &fence, wait_out))
+        return VPMM_OK;
+    if (!stream && heap->params.free_waits && !region.owner.is_async) {
+        struct vpmm_context *owner = vpmm_order_context_by_id(heap->order, region.owner.context_id);
+        if (owner && !vpmm_context_is_gone(owner))
+            *wait_out = vpmm_order_wait_context(heap->order, owner);
+    }
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_free(heap->pool, address, fence, stream ? stream->id : 0);
+    vpmm_lock_give(&heap->lock);
+    return VPMM_OK;
+}
+
+void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
+{
+    uint64_t cursor = 0;
+    struct vpmm_region_view region;
+    while (vpmm_pool_next(heap->pool, &cursor, &region)) {
+        if (region.state != VPMM_REGION_LIVE || region.owner.is_async ||
+            region.owner.context_id != context_id ||
+            vpmm_pool_claim(heap->pool, region.address, &region))
+            continue;
+        vpmm_lock_take(&heap->lock);
+        vpmm_pool_free(heap->pool, region.address, region.fence, 0);
+        vpmm_lock_give(&heap->lock);
+    }
+}

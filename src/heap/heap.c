@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/internal.h"
+
+#include "base/bytes.h"
+
+#include <string.h>
+
+#define MAPPINGS_MAX (256u * 1024)
+
+/* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
+ */
+static uint64_t smallest_root_bytes(const struct vpmm_heap *heap, uint64_t pages)
+{
+    uint64_t wanted = pages * heap->page_bytes;
+    uint64_t twice = heap->device_bytes * 2 / heap->page_bytes * heap->page_bytes;
+    return heap->params.root_bytes < twice || wanted > twice ? wanted : twice;
+}
+
+enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    uint64_t smallest = smallest_root_bytes(heap, pages);
+    uint64_t bytes = heap->params.root_bytes / heap->page_bytes * heap->page_bytes;
+    if (bytes < smallest)
+        bytes = smallest;
+    uint64_t address;
+    enum vpmm_status status;
+    while ((status = driver->address_reserve(driver->self, bytes, &address)) && bytes > smallest) {
+        bytes = bytes / 2 / heap->page_bytes * heap->page_bytes;
+        if (bytes < smallest)
+            bytes = smallest;
+    }
+    if (status)
+        return status;
+    vpmm_lock_take(&heap->lock);
+    status = vpmm_pool_add_root(heap->pool, address, bytes / heap->page_bytes);
+    vpmm_lock_give(&heap->lock);
+    if (status)
+        (void)driver->address_free(driver->self, address, bytes);
+    return status;
+}
+
+/* As many of the eager pages as can be had, in as few pieces as possible. */
+static void map_eagerly(struct vpmm_heap *heap)
+{
+    uint64_t left = heap->params.eager_pages;
+    uint64_t most = heap->device_bytes / heap->page_bytes;
+    if (left > most)
+        left = most;
+    uint64_t piece = left;
+    while (piece > 0) {
+        uint64_t address;
+        if (vpmm_edit_plan(heap, NULL, piece, &address)) {
+            piece /= 2;
+            continue;
+        }
+        left -= piece;
+        if (piece > left)
+            piece = left;
+    }
+}
+
+static enum vpmm_status init(struct vpmm_heap *heap)
+{
+    struct vpmm_device_facts facts;
+    enum vpmm_status status =
+        heap->driver->device_facts(heap->driver->self, heap->params.device, &facts);
+    if (status)
+        return status;
+    if (!facts.has_vmm || facts.granularity_bytes == 0)
+        return VPMM_NOT_SUPPORTED;
+    heap->page_bytes = heap->params.page_bytes ? heap->params.page_bytes : facts.granularity_bytes;
+    heap->device_bytes = facts.total_bytes;
+    if (heap->page_bytes % facts.granularity_bytes || heap->page_bytes > heap->device_bytes)
+        return VPMM_NOT_SUPPORTED;
+    struct vpmm_pool_params pool_params = {
+        .page_bytes = heap->page_bytes,
+        .extent_pages_max = heap->params.extent_pages_max,
+        .mappings_max = MAPPINGS_MAX,
+    };
+    status = vpmm_pool_create(&pool_params, heap->memory, &heap->pool);
+    if (status)
+        return status;
+    status = vpmm_heap_add_root(heap, 1);
+    if (status) {
+        vpmm_pool_destroy(heap->pool);
+        return status;
+    }
+    map_eagerly(heap);
+    return VPMM_OK;
+}
+
+enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
+                                  const struct vpmm_driver *driver, struct vpmm_order *order,
+                                  const struct vpmm_memory *memory, struct vpmm_heap **heap_out)
+{
+    struct vpmm_heap *heap = memory->map(memory->self, sizeof *heap);
+    if (!heap)
+        return VPMM_NO_METADATA;
+    heap->driver = driver;
+    heap->order = order;
+    heap->memory = memory;
+    heap->params = *params;
+    heap->devices[0] = params->device;
+    heap->n_devices = 1;
+    vpmm_lock_init(&heap->lock, VPMM_RANK_HEAP);
+    (void)pthread_cond_init(&heap->edits_done, NULL);
+    enum vpmm_status status = init(heap);
+    if (status) {
+        (void)pthread_cond_destroy(&heap->edits_done);
+        vpmm_lock_finish(&heap->lock);
+        memory->unmap(memory->self, heap, sizeof *heap);
+        return status;
+    }
+    *heap_out = heap;
+    return VPMM_OK;
+}
+
+void vpmm_heap_destroy(struct vpmm_heap *heap)
+{
+    if (!heap)
+        return;
+    const struct vpmm_driver *driver = heap->driver;
+    uint64_t cursor = 0;
+    struct vpmm_region_view region;
+    while (vpmm_pool_next(heap->pool, &cursor, &region))
+        if (region.state == VPMM_REGION_LIVE &&
+            !vpmm_pool_claim(heap->pool, region.address, &region))
+            vpmm_pool_free(heap->pool, region.address, VPMM_FENCE_NONE, 0);
+    (void)vpmm_heap_trim(heap, UINT64_MAX);
+    uint64_t address;
+    uint64_t pages;
+    for (uint32_t i = 0; vpmm_pool_root(heap->pool, i, &address, &pages); i++)
+        (void)driver->address_free(driver->self, address, pages * heap->page_bytes);
+    vpmm_pool_destroy(heap->pool);
+    (void)pthread_cond_destroy(&heap->edits_done);
+    vpmm_lock_finish(&heap->lock);
+    heap->memory->unmap(heap->memory->self, heap, sizeof *heap);
+}
+
+enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
+                                struct vpmm_region_view *view_out)
+{
+    return vpmm_pool_find(heap->pool, address, view_out);
+}
+
+void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
+{
+    *counts_out = (struct vpmm_heap_counts){
+        .mallocs = vpmm_atomic_load(&heap->mallocs),
+        .frees = vpmm_atomic_load(&heap->frees),
+        .fits = vpmm_atomic_load(&heap->fits),
+        .stitches = vpmm_atomic_load(&heap->stitches),
+        .grows = vpmm_atomic_load(&heap->grows),
+        .host_waits = vpmm_atomic_load(&heap->host_waits),
+        .stream_waits = vpmm_atomic_load(&heap->stream_waits),
+        .failures = vpmm_atomic_load(&heap->failures),
+        .trimmed_bytes = vpmm_atomic_load(&heap->trimmed_bytes),
+    };
+}
+
+int vpmm_heap_device(const struct vpmm_heap *heap)
+{
+    return heap->params.device;
+}
+
+uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap)
+{
+    return heap->page_bytes;
+}
+
+uint64_t vpmm_heap_device_bytes(const struct vpmm_heap *heap)
+{
+    return heap->device_bytes;
+}
+
+const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap)
+{
+    return heap->pool;
+}
+
+bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)
+{
+    if (!vpmm_lock_try(&heap->lock))
+        return false;
+    *broken_out = vpmm_pool_audit(heap->pool);
+    vpmm_lock_give(&heap->lock);
+    return true;
+}
+
+const char *vpmm_heap_audit(struct vpmm_heap *heap)
+{
+    vpmm_lock_take(&heap->lock);
+    const char *broken = vpmm_pool_audit(heap->pool);
+    vpmm_lock_give(&heap->lock);
+    return broken;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* One device's heap: malloc and free of its large memory. It plans in the pool under its lock,
+ * calls the driver without it, and commits or undoes under it. It owns the pool, the roots and the
+ * extents; fences live in the order it is given.
+ *
+ * Any thread may call anything here, holding no lock of ours. */
+#ifndef VPMM_HEAP_HEAP_H
+#define VPMM_HEAP_HEAP_H
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "driver/driver.h"
+#include "order/order.h"
+#include "pool/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vpmm_heap;
+
+struct vpmm_heap_params {
+    int device;
+    uint64_t page_bytes; /* 0: the device's granularity; otherwise a multiple of it */
+    uint64_t
+        root_bytes; /* VPMM_VA_SIZE; tried smaller down to twice the device when it cannot be had */
+    uint64_t eager_pages;      /* mapped when the heap is made; as many as can be had */
+    uint64_t extent_pages_max; /* 0: the policy's own choice */
+    uint64_t slack_bytes;   /* how much held may exceed live before cudaMalloc waits for cudaFree's
+                               fences */
+    uint64_t slack_percent; /* of the most ever live; the larger of the two counts */
+    bool free_waits;        /* VPMM_FREE_SYNC */
+};
+
+/* Makes the heap of a device that has VMM, and maps `eager_pages`. NOT_SUPPORTED, NO_METADATA,
+ * NO_MEMORY (no address space at all); whatever was made is undone. Too few eager pages are no
+ * failure. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
+                                                  const struct vpmm_driver *driver,
+                                                  struct vpmm_order *order,
+                                                  const struct vpmm_memory *memory,
+                                                  struct vpmm_heap **heap_out);
+
+/* Waits for nothing: unmaps, releases and unreserves all. For tests that have no work under way.
+ * NULL is accepted. */
+void vpmm_heap_destroy(struct vpmm_heap *heap);
+
+struct vpmm_request {
+    uint64_t bytes;                   /* not 0, at most the device */
+    struct vpmm_context *context;     /* the allocating context */
+    const struct vpmm_stream *stream; /* NULL: cudaMalloc; else cudaMallocAsync on it */
+};
+
+/* OK and an address; or why the heap could not serve it (the caller then asks the original
+ * function): NO_MEMORY after the whole out-of-memory ladder, NO_METADATA, INVALID (0 bytes, or more
+ * than the device), BROKEN, SHUT_DOWN. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uint64_t *address_out);
+
+/* Frees the live region that starts exactly at `address`. `stream` NULL: cudaFree. OK; NOT_FOUND:
+ * no live region starts there (never allocated, interior, or freed before): nothing changed.
+ * `wait_out`, for cudaFree, tells what the wait of free_waits answered (OK otherwise); the region
+ * is free in any case. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
+                                                const struct vpmm_stream *stream,
+                                                enum vpmm_status *wait_out);
+
+/* The region that holds `address`. NOT_FOUND outside this heap's roots. No lock, no driver. */
+enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
+                                struct vpmm_region_view *view_out);
+
+/* Learns what has completed and unmaps what may be unmapped. */
+void vpmm_heap_reap(struct vpmm_heap *heap);
+
+/* Tries unmaps that failed again, and gives wholly free, complete extents back to the device until
+ * `bytes` are given back; returns how many bytes were. */
+uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
+
+/* Bytes that vpmm_heap_trim could give back now. */
+uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
+
+/* The context is gone: its cudaMalloc memory is free and complete, as bare CUDA would have freed
+ * it; cudaMallocAsync memory stays live. To be called after vpmm_order_context_left(..., true). */
+void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id);
+
+/* Makes all extents, present and future, accessible to `peer` too. On failure access is as before.
+ */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int peer);
+
+/* How requests were served, since the heap was made. */
+struct vpmm_heap_counts {
+    uint64_t mallocs, frees;
+    uint64_t fits, stitches,
+        grows; /* how a malloc was served: no driver call; moved extents; only new ones */
+    uint64_t host_waits, stream_waits;
+    uint64_t failures; /* mallocs that the caller had to pass on */
+    uint64_t trimmed_bytes;
+};
+void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out);
+
+/* For queries, dumps, tests and audits. */
+int vpmm_heap_device(const struct vpmm_heap *heap);
+uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap);
+uint64_t vpmm_heap_device_bytes(const struct vpmm_heap *heap);
+const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap);
+/* The pool's audit under the lock: NULL or a static text. */
+const char *vpmm_heap_audit(struct vpmm_heap *heap);
+/* The same, but false where the lock is held: for the end of the process, when its holder may never
+ * run again. */
+bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out);
+
+#endif

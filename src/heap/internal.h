@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of src/heap share. The lock protects the pool's bookkeeping; no driver call is
+ * made under it. An *edit* is a plan or a removal under way: regions in transit are busy in the
+ * pool, driver calls happen between begin and end, and adding a peer waits until no edit is under
+ * way, so that one list of devices holds for all mappings. */
+#ifndef VPMM_HEAP_INTERNAL_H
+#define VPMM_HEAP_INTERNAL_H
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "heap/heap.h"
+
+#include <pthread.h>
+
+struct vpmm_heap {
+    struct vpmm_lock lock;
+    pthread_cond_t edits_done;
+    const struct vpmm_driver *driver;
+    struct vpmm_order *order;
+    const struct vpmm_memory *memory;
+    struct vpmm_pool *pool;
+    struct vpmm_heap_params params;
+    uint64_t page_bytes;
+    uint64_t device_bytes;
+    uint32_t n_edits;
+    bool is_frozen;                /* no edit may begin: a peer is being added */
+    int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
+    int n_devices;
+    vpmm_atomic64 last_allocation_id;
+    vpmm_atomic64 mallocs, frees, fits, stitches, grows, host_waits, stream_waits, failures;
+    vpmm_atomic64 trimmed_bytes;
+};
+
+#define VPMM_FENCES_MAX 64
+
+/* The fences one request may build on: complete ones, those its stream follows, and those it has
+ * promised to make its stream wait for before it uses the pages. */
+struct vpmm_request_view {
+    struct vpmm_fence_view view;
+    struct vpmm_order *order;
+    uint64_t stream_id; /* 0: cudaMalloc */
+    vpmm_fence promised[VPMM_FENCES_MAX];
+    size_t n_promised;
+};
+
+void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *order,
+                            uint64_t stream_id);
+
+/* A request in pages, while it is being served. */
+struct vpmm_serving {
+    struct vpmm_heap *heap;
+    const struct vpmm_request *request;
+    struct vpmm_request_view view;
+    struct vpmm_want want;
+};
+
+/* ---- edit.c ---- */
+
+/* Take and give the lock around the planning of an edit. `begin` returns with the lock held and the
+ * edit counted; `end` is called with the lock held, ends the edit and gives the lock. */
+void vpmm_edit_begin(struct vpmm_heap *heap);
+void vpmm_edit_end(struct vpmm_heap *heap);
+
+/* Plans `want` (or, when it is NULL, `pages` of eager growth), carries the plan out and commits it;
+ * undoes all of it on failure. Adds roots as needed. The pool's statuses for planning and the
+ * driver's for the steps. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap,
+                                                const struct vpmm_want *want, uint64_t pages,
+                                                uint64_t *address_out);
+
+/* ---- heap.c ---- */
+
+/* Reserves one more root for at least `pages` and gives it to the pool. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages);
+
+/* ---- reap.c ---- */
+
+/* Learns what has completed, without unmapping anything. True if anything did. */
+bool vpmm_heap_settle(struct vpmm_heap *heap);
+
+/* ---- ladder.c ---- */
+
+/* Growth has failed for lack of memory: everything DESIGN.md's ladder allows, in its order. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
+                                                   uint64_t *address_out);
+
+/* ---- malloc.c ---- */
+
+/* Serves from mapped pages: no driver call. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
+                                                  uint64_t *address_out);
+
+/* Serves by a stitch that creates at most `create_pages_max`. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
+
+/* Waits on the host for the oldest fence that cudaFree recorded in its own call. NOT_FOUND: there
+ * is none. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap);
+
+#endif

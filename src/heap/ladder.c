@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+#include "heap/internal.h"
+
+#include <sched.h>
+#include <time.h>
+
+/* How long a request that would otherwise fail polls for work that it must not wait for without
+ * bound. */
+#define POLL_LIMIT_MS 500
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Pages the device itself could still give; "any number" where another device is current and nobody
+ * can say. */
+static uint64_t device_free_pages(const struct vpmm_heap *heap)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    vpmm_context_handle current;
+    int device;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    if (driver->context_current(driver->self, &current) ||
+        driver->context_device(driver->self, current, &device) || device != heap->params.device ||
+        driver->memory_info(driver->self, &free_bytes, &total_bytes))
+        return UINT64_MAX;
+    return free_bytes / heap->page_bytes;
+}
+
+/* One more try with what is usable now. NO_MEMORY stands for every way in which that can fall
+ * short. */
+static enum vpmm_status try_again(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    if (status == VPMM_NOT_FOUND)
+        status = vpmm_serving_stitch(serving, device_free_pages(serving->heap), address_out);
+    return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
+}
+
+/* Whether all that is free, pending or not, and all that the device has left could make up the
+ * request: if not, waiting is in vain. */
+static bool could_suffice(const struct vpmm_serving *serving)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(serving->heap->pool, &totals);
+    uint64_t left = device_free_pages(serving->heap);
+    return totals.free_pages >= serving->want.pages ||
+           left >= serving->want.pages - totals.free_pages;
+}
+
+/* cudaMalloc: waits on the host for what cudaFree recorded in its own call, oldest first, as bare
+ * cudaFree did. */
+static enum vpmm_status wait_on_host(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    enum vpmm_status status = VPMM_NO_MEMORY;
+    while (status == VPMM_NO_MEMORY) {
+        enum vpmm_status wait_status = vpmm_heap_wait_oldest(serving->heap);
+        if (wait_status == VPMM_NOT_FOUND)
+            break;
+        status = wait_status ? wait_status : try_again(serving, address_out);
+    }
+    return status;
+}
+
+/* cudaMallocAsync: makes the stream wait on the device for pending frees, oldest first, only as
+ * many as are needed. Each wait is issued before the pages behind it are touched, so a wait that
+ * fails leaves nothing to undo. */
+static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    vpmm_fence fences[VPMM_FENCES_MAX];
+    vpmm_lock_take(&heap->lock);
+    size_t n = vpmm_pool_pending(heap->pool, fences, VPMM_FENCES_MAX);
+    vpmm_lock_give(&heap->lock);
+    enum vpmm_status status = VPMM_NO_MEMORY;
+    for (size_t i = 0; i < n && status == VPMM_NO_MEMORY; i++) {
+        if (vpmm_order_wait_kind(heap->order, fences[i]) == VPMM_WAIT_NEVER ||
+            vpmm_order_wait_stream(heap->order, fences[i], serving->request->stream))
+            continue;
+        vpmm_atomic_add(&heap->stream_waits, 1);
+        serving->view.promised[serving->view.n_promised++] = fences[i];
+        status = try_again(serving, address_out);
+    }
+    return status;
+}
+
+/* Fences that cover work queued after their free may depend on what the program does next, so they
+ * are only polled, and not for ever. */
+static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    uint64_t limit_ms = now_ms() + POLL_LIMIT_MS;
+    enum vpmm_status status = VPMM_NO_MEMORY;
+    struct vpmm_pool_totals totals;
+    while (status == VPMM_NO_MEMORY && now_ms() < limit_ms) {
+        vpmm_fence fence;
+        vpmm_lock_take(&heap->lock);
+        size_t n_pending = vpmm_pool_pending(heap->pool, &fence, 1);
+        vpmm_lock_give(&heap->lock);
+        vpmm_pool_totals(heap->pool, &totals);
+        if (n_pending == 0 && totals.busy_pages == 0)
+            break;
+        if (vpmm_heap_settle(heap))
+            status = try_again(serving, address_out);
+        else
+            (void)sched_yield();
+    }
+    return status;
+}
+
+/* cuMemPoolTrimTo would end a capture of a thread that is not relaxed (measured on driver 580). */
+static void trim_default_pool(const struct vpmm_heap *heap)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    int mode;
+    if (driver->capture_relax(driver->self, &mode))
+        return;
+    (void)driver->default_pool_trim(driver->self, heap->params.device);
+    driver->capture_restore(driver->self, mode);
+}
+
+enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    vpmm_heap_reap(heap);
+    trim_default_pool(heap);
+    enum vpmm_status status = try_again(serving, address_out);
+    if (status != VPMM_NO_MEMORY || !could_suffice(serving))
+        return status;
+    status = serving->request->stream ? wait_on_device(serving, address_out)
+                                      : wait_on_host(serving, address_out);
+    if (status == VPMM_NO_MEMORY)
+        status = poll_for_a_while(serving, address_out);
+    return status;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/bytes.h"
+#include "heap/internal.h"
+
+/* However large the slack, the last share of the device is not taken by growth that waiting could
+ * have saved. */
+#define LAST_SHARE_PERCENT 2
+
+static enum vpmm_verdict ask(void *self, vpmm_fence fence)
+{
+    const struct vpmm_request_view *view = self;
+    enum vpmm_verdict verdict = vpmm_order_ask(view->order, fence, view->stream_id);
+    for (size_t i = 0; i < view->n_promised && verdict == VPMM_VERDICT_PENDING; i++)
+        if (view->promised[i] == fence)
+            verdict = VPMM_VERDICT_ORDERED;
+    return verdict;
+}
+
+static vpmm_fence join(void *self, vpmm_fence a, vpmm_fence b)
+{
+    const struct vpmm_request_view *view = self;
+    return vpmm_order_join(view->order, a, b);
+}
+
+void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *order,
+                            uint64_t stream_id)
+{
+    view->view = (struct vpmm_fence_view){view, ask, join};
+    view->order = order;
+    view->stream_id = stream_id;
+    view->n_promised = 0;
+}
+
+enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    vpmm_lock_take(&heap->lock);
+    enum vpmm_status status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
+    vpmm_lock_give(&heap->lock);
+    if (!status)
+        vpmm_atomic_add(&heap->fits, 1);
+    return status;
+}
+
+enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max,
+                                     uint64_t *address_out)
+{
+    serving->want.create_pages_max = create_pages_max;
+    enum vpmm_status status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
+    if (status == VPMM_NOT_SUPPORTED) {
+        vpmm_heap_reap(serving->heap);
+        status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
+    }
+    return status;
+}
+
+/* The pages that may be created for a cudaMalloc of `pages` before it has to wait for what cudaFree
+ * left pending. */
+static uint64_t pages_within_slack(const struct vpmm_heap *heap, uint64_t pages)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(heap->pool, &totals);
+    uint64_t device_pages = heap->device_bytes / heap->page_bytes;
+    uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
+    uint64_t share = totals.live_pages_peak / 100 * heap->params.slack_percent;
+    if (slack < share)
+        slack = share;
+    uint64_t limit = totals.live_pages + pages + slack;
+    uint64_t last_share = device_pages / 100 * LAST_SHARE_PERCENT;
+    if (limit > device_pages - last_share)
+        limit = totals.live_pages + pages;
+    return limit > totals.held_pages ? limit - totals.held_pages : 0;
+}
+
+enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap)
+{
+    vpmm_fence fences[VPMM_FENCES_MAX];
+    vpmm_lock_take(&heap->lock);
+    size_t n = vpmm_pool_pending(heap->pool, fences, VPMM_FENCES_MAX);
+    vpmm_lock_give(&heap->lock);
+    for (size_t i = 0; i < n; i++) {
+        if (vpmm_order_wait_kind(heap->order, fences[i]) != VPMM_WAIT_OWN_CALL)
+            continue;
+        enum vpmm_status status = vpmm_order_wait_host(heap->order, fences[i]);
+        vpmm_atomic_add(&heap->host_waits, 1);
+        (void)vpmm_heap_settle(heap);
+        return status;
+    }
+    return VPMM_NOT_FOUND;
+}
+
+/* cudaMalloc: as cudaMallocAsync, but it prefers waiting for what cudaFree recorded over growing
+ * past the slack. Bare CUDA would have waited in that cudaFree, so this wait is one the program
+ * already survives. */
+static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    for (;;) {
+        enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+        if (status != VPMM_NOT_FOUND)
+            return status;
+        uint64_t within = pages_within_slack(heap, serving->want.pages);
+        status = vpmm_serving_stitch(serving, within, address_out);
+        if (status != VPMM_NOT_FOUND)
+            return status;
+        status = vpmm_heap_wait_oldest(heap);
+        if (status == VPMM_NOT_FOUND)
+            return vpmm_serving_stitch(serving, UINT64_MAX, address_out);
+        if (status)
+            return status;
+    }
+}
+
+static enum vpmm_status serve(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    if (!serving->request->stream)
+        return serve_waiting(serving, address_out);
+    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    if (status == VPMM_NOT_FOUND)
+        status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
+    return status;
+}
+
+/* Unique over all devices. */
+static uint64_t next_allocation_id(struct vpmm_heap *heap)
+{
+    uint64_t count = vpmm_atomic_add(&heap->last_allocation_id, 1) + 1;
+    return count * VPMM_DEVICES_MAX + (uint64_t)heap->params.device;
+}
+
+enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
+                                  uint64_t *address_out)
+{
+    uint64_t rounded_bytes;
+    if (request->bytes == 0 || request->bytes > heap->device_bytes ||
+        !vpmm_bytes_round_up(request->bytes, heap->page_bytes, &rounded_bytes))
+        return VPMM_INVALID;
+    uint64_t stream_id = request->stream ? request->stream->id : 0;
+    struct vpmm_serving serving = {
+        .heap = heap,
+        .request = request,
+        .want = {.pages = rounded_bytes / heap->page_bytes,
+                 .owner = {.bytes = request->bytes,
+                           .context_id = vpmm_context_id(request->context),
+                           .stream_id = stream_id,
+                           .id = next_allocation_id(heap),
+                           .is_async = request->stream != NULL}},
+    };
+    vpmm_request_view_init(&serving.view, heap->order, stream_id);
+    serving.want.view = &serving.view.view;
+
+    (void)vpmm_heap_settle(heap);
+    enum vpmm_status status = serve(&serving, address_out);
+    if (status == VPMM_NO_MEMORY)
+        status = vpmm_ladder_climb(&serving, address_out);
+    vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
+    return status;
+}

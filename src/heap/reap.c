@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/internal.h"
+
+/* Removals carried out between two looks at the bookkeeping. */
+#define BATCH 64
+
+bool vpmm_heap_settle(struct vpmm_heap *heap)
+{
+    struct vpmm_request_view view;
+    vpmm_request_view_init(&view, heap->order, 0);
+    bool learnt = vpmm_order_poll(heap->order);
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_settle(heap->pool, &view.view);
+    vpmm_lock_give(&heap->lock);
+    return learnt;
+}
+
+/* An extent's handle goes first, because that alone can fail without a trace: the memory lives
+ * until the unmap. Called between begin and end of an edit, without the lock. */
+static enum vpmm_removal_outcome carry_out_removal(struct vpmm_heap *heap,
+                                                   const struct vpmm_removal *removal)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    if (removal->extent && driver->extent_release(driver->self, removal->extent))
+        return VPMM_KEPT;
+    uint64_t bytes = removal->pages * heap->page_bytes;
+    return driver->unmap(driver->self, removal->address, bytes) ? VPMM_STUCK : VPMM_REMOVED;
+}
+
+/* With the lock held: drops it for the driver calls. Returns the pages removed. */
+static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n)
+{
+    enum vpmm_removal_outcome outcomes[BATCH];
+    uint64_t pages = 0;
+    vpmm_lock_give(&heap->lock);
+    for (size_t i = 0; i < n; i++)
+        outcomes[i] = carry_out_removal(heap, &removals[i]);
+    vpmm_lock_take(&heap->lock);
+    for (size_t i = 0; i < n; i++) {
+        vpmm_pool_removal_done(heap->pool, &removals[i], outcomes[i]);
+        pages += outcomes[i] == VPMM_REMOVED ? removals[i].pages : 0;
+    }
+    return pages;
+}
+
+void vpmm_heap_reap(struct vpmm_heap *heap)
+{
+    struct vpmm_removal removals[BATCH];
+    struct vpmm_request_view view;
+    vpmm_request_view_init(&view, heap->order, 0);
+    (void)vpmm_heap_settle(heap);
+    vpmm_edit_begin(heap);
+    size_t n;
+    do {
+        n = vpmm_pool_take_zombies(heap->pool, &view.view, removals, BATCH);
+        if (n)
+            (void)remove_batch(heap, removals, n);
+    } while (n == BATCH);
+    vpmm_edit_end(heap);
+}
+
+/* Another try at the unmaps that failed, one each. */
+static void reap_quarantined(struct vpmm_heap *heap)
+{
+    struct vpmm_removal removals[BATCH];
+    vpmm_edit_begin(heap);
+    size_t n = vpmm_pool_take_quarantined(heap->pool, removals, BATCH);
+    if (n)
+        (void)remove_batch(heap, removals, n);
+    vpmm_edit_end(heap);
+}
+
+uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
+{
+    struct vpmm_removal removals[BATCH];
+    uint64_t wanted_pages = bytes / heap->page_bytes + (bytes % heap->page_bytes != 0);
+    uint64_t removed_pages = 0;
+    vpmm_heap_reap(heap);
+    reap_quarantined(heap);
+    vpmm_edit_begin(heap);
+    uint64_t progress = 1;
+    while (removed_pages < wanted_pages && progress) {
+        size_t n =
+            vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages, removals, BATCH);
+        progress = n ? remove_batch(heap, removals, n) : 0;
+        removed_pages += progress;
+    }
+    vpmm_edit_end(heap);
+    uint64_t removed_bytes = removed_pages * heap->page_bytes;
+    vpmm_atomic_add(&heap->trimmed_bytes, removed_bytes);
+    return removed_bytes;
+}
+
+uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap)
+{
+    vpmm_lock_take(&heap->lock);
+    uint64_t pages = vpmm_pool_releasable_pages(heap->pool);
+    vpmm_lock_give(&heap->lock);
+    return pages * heap->page_bytes;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* The region map as text or JSON, written with write(2) from a stack buffer: safe in a signal
+ * handler, no lock, no allocation, no driver. It knows rows, not pools: whoever calls it supplies
+ * them. */
+#ifndef VPMM_OBSERVE_DUMP_H
+#define VPMM_OBSERVE_DUMP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One region. The specification's notation: live [X], free [-X], hole [*X], zombie [zX]; and ours:
+ * busy [?X], quarantined [!X]. */
+struct vpmm_dump_row {
+    char mark; /* 0 for live, '-', '*', 'z', '?', '!' */
+    const char *state;
+    uint64_t address, pages;
+    uint64_t bytes;         /* as requested; live regions only, else 0 */
+    uint64_t stream_id;     /* 0: none */
+    uint64_t fence;         /* 0: complete */
+    const char *fence_kind; /* static text: "complete", "stream", "context", "parked", "joined" */
+};
+
+/* One device's figures (the specification's metrics, in bytes) and a walk over its regions in
+ * ascending address order. */
+struct vpmm_dump_device {
+    int device;
+    uint64_t page_bytes;
+    uint64_t mapped, reserved, live, reusable, holes, pending_unmap, busy, quarantined;
+    uint64_t extents, mappings;
+    const void *self;
+    bool (*next)(const void *self, uint64_t *cursor, struct vpmm_dump_row *row_out);
+};
+
+/* Writes everything about `n` devices to `fd`. `notation` lines first, for people; then metrics and
+ * every region. */
+void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n);
+void vpmm_dump_json(int fd, const struct vpmm_dump_device *devices, unsigned n);
+
+#endif

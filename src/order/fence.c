@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#include "order/internal.h"
+
+#define SLOT_BITS 24
+
+static uint32_t slot_number(vpmm_fence fence)
+{
+    return (uint32_t)(fence & ((1u << SLOT_BITS) - 1));
+}
+
+uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enum vpmm_wait wait,
+                        uint32_t context)
+{
+    uint32_t number = vpmm_table_take(&order->slots);
+    struct vpmm_slot *slot = vpmm_slot_at(order, number);
+    if (!slot)
+        return 0;
+    vpmm_atomic_store(&slot->stream_id, 0);
+    vpmm_atomic_store(&slot->begin, 0);
+    vpmm_atomic_store(&slot->part, VPMM_FENCE_NONE);
+    vpmm_atomic_store(&slot->rest, VPMM_FENCE_NONE);
+    vpmm_atomic_store(&slot->kind, (uint32_t)kind);
+    vpmm_atomic_store(&slot->wait, (uint32_t)wait);
+    vpmm_atomic_store(&slot->context, context);
+    slot->event = slot->queue = slot->next = 0;
+    slot->generation++;
+    vpmm_atomic_store(&slot->number, slot->generation << SLOT_BITS | number);
+    return number;
+}
+
+void vpmm_slot_give(struct vpmm_order *order, uint32_t number)
+{
+    vpmm_atomic_store(&vpmm_slot_at(order, number)->number, VPMM_FENCE_NONE);
+    vpmm_table_give(&order->slots, number);
+}
+
+struct vpmm_slot *vpmm_slot_of(const struct vpmm_order *order, vpmm_fence fence)
+{
+    struct vpmm_slot *slot = vpmm_slot_at(order, slot_number(fence));
+    return slot && fence && vpmm_atomic_load(&slot->number) == fence ? slot : NULL;
+}
+
+/* The second look at the number tells that all members were those of one fence. */
+bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
+                    struct vpmm_slot_view *view_out)
+{
+    struct vpmm_slot *slot = vpmm_slot_of(order, fence);
+    if (!slot)
+        return false;
+    view_out->stream_id = vpmm_atomic_load(&slot->stream_id);
+    view_out->begin = vpmm_atomic_load(&slot->begin);
+    view_out->part = vpmm_atomic_load(&slot->part);
+    view_out->rest = vpmm_atomic_load(&slot->rest);
+    view_out->kind = (enum vpmm_fence_kind)vpmm_atomic_load(&slot->kind);
+    view_out->wait = (enum vpmm_wait)vpmm_atomic_load(&slot->wait);
+    view_out->context = vpmm_atomic_load(&slot->context);
+    return vpmm_atomic_load(&slot->number) == fence;
+}
+
+void vpmm_slot_complete(struct vpmm_order *order, uint32_t number)
+{
+    struct vpmm_slot *slot = vpmm_slot_at(order, number);
+    if (slot->event)
+        vpmm_event_give(order, slot->event);
+    slot->event = 0;
+    order->n_completed++;
+    vpmm_atomic_sub(&order->n_fences, 1);
+    vpmm_slot_give(order, number);
+}
+
+bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence *part_out,
+                    struct vpmm_slot_view *view_out)
+{
+    while (*rest) {
+        vpmm_fence fence = *rest;
+        struct vpmm_slot_view view;
+        *rest = VPMM_FENCE_NONE;
+        if (!vpmm_slot_look(order, fence, &view))
+            return false;
+        if (view.kind == VPMM_FENCE_IS_JOINED) {
+            fence = view.part;
+            *rest = view.rest;
+            if (!vpmm_slot_look(order, fence, &view))
+                continue;
+        }
+        *part_out = fence;
+        *view_out = view;
+        return true;
+    }
+    return false;
+}
+
+enum vpmm_verdict vpmm_order_ask(const struct vpmm_order *order, vpmm_fence fence,
+                                 uint64_t stream_id)
+{
+    enum vpmm_verdict verdict = VPMM_VERDICT_COMPLETE;
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view)) {
+        if (view.kind != VPMM_FENCE_IS_STREAM || !stream_id || view.stream_id != stream_id)
+            return VPMM_VERDICT_PENDING;
+        verdict = VPMM_VERDICT_ORDERED;
+    }
+    return verdict;
+}
+
+bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_t context_id,
+                       uint64_t stream_id)
+{
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view)) {
+        bool is_covered = stream_id
+                              ? view.kind == VPMM_FENCE_IS_STREAM && view.stream_id == stream_id
+                              : view.context == context_id;
+        if (!is_covered)
+            return false;
+    }
+    return true;
+}
+
+enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence fence)
+{
+    enum vpmm_wait weakest = VPMM_WAIT_OWN_CALL;
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view))
+        if (view.wait > weakest)
+            weakest = view.wait;
+    return weakest;
+}
+
+void vpmm_order_facts(const struct vpmm_order *order, vpmm_fence fence,
+                      struct vpmm_fence_facts *facts_out)
+{
+    struct vpmm_slot_view view;
+    if (vpmm_slot_look(order, fence, &view))
+        *facts_out = (struct vpmm_fence_facts){view.kind, view.stream_id, view.context};
+    else
+        *facts_out = (struct vpmm_fence_facts){VPMM_FENCE_IS_COMPLETE, 0, 0};
+}

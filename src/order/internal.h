@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* Private to order/: the records behind contexts, fences and events, and what the files of this
+ * folder do for each other. Unless said otherwise the caller holds the order's lock, and no
+ * function called with it makes a driver call. A fence number is a slot of the table of fences and
+ * the generation of what lives there; when it completes, the slot's number changes, so that a
+ * reader without the lock needs nothing else to see it. */
+#ifndef VPMM_ORDER_INTERNAL_H
+#define VPMM_ORDER_INTERNAL_H
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "base/table.h"
+#include "order/order.h"
+
+#define VPMM_ORDER_BUCKETS 1024u
+
+/* One fence. Readers without the lock look at the atomic members only. */
+struct vpmm_slot {
+    vpmm_atomic64 number;    /* the fence that lives here; 0: none */
+    vpmm_atomic64 stream_id; /* of a stream fence */
+    vpmm_atomic64
+        begin; /* when its call began: it stands for work queued before (parked: the last call) */
+    vpmm_atomic64 part, rest; /* of a joined fence: a fence that is not joined, and any other */
+    vpmm_atomic32 kind;       /* enum vpmm_fence_kind; IS_PARKED becomes IS_CONTEXT in place */
+    vpmm_atomic32 wait;       /* enum vpmm_wait */
+    vpmm_atomic32 context;
+    uint32_t event, queue;
+    uint32_t next; /* in its queue, or in the list of joined fences */
+    uint64_t generation;
+};
+
+/* A consistent copy of a slot. */
+struct vpmm_slot_view {
+    uint64_t stream_id, begin;
+    vpmm_fence part, rest;
+    enum vpmm_fence_kind kind;
+    enum vpmm_wait wait;
+    uint32_t context;
+};
+
+/* An event, in a fence or idle in its context's list. One that is pinned is neither recorded again
+ * nor destroyed. */
+struct vpmm_event {
+    vpmm_event_handle handle; /* NULL: the record is not in use */
+    uint32_t context;
+    uint32_t next;
+    uint32_t n_pins;
+    bool is_owned; /* by a fence or by a record that is being made */
+};
+
+/* The recorded fences of one stream, or (stream_id 0) of one context as a whole, in the order of
+ * their begin: when one is complete, so are all before it. Exists while it holds a fence. */
+struct vpmm_queue {
+    uint64_t stream_id;
+    uint32_t context;
+    uint32_t first, last; /* slots */
+    uint32_t next;        /* in its bucket */
+};
+
+/* A stream of a driver without stream ids. */
+struct vpmm_name {
+    vpmm_stream_handle handle;
+    uint64_t thread; /* of the per-thread stream */
+    uint64_t id;
+    uint32_t context;
+    uint32_t next; /* in its bucket */
+};
+
+/* A stream that began a capture, as the beginning thread meant it. */
+struct vpmm_capture {
+    vpmm_stream_handle handle;
+    uint64_t thread; /* of the per-thread stream */
+    uint32_t context;
+    uint32_t next;
+};
+
+struct vpmm_context {
+    vpmm_context_handle handle;
+    uint32_t number; /* its id: records are never reused */
+    int device;
+    vpmm_atomic32 gone;
+    vpmm_atomic32 n_captures;
+    uint32_t n_begins;    /* captures ever begun */
+    uint32_t n_closing;   /* beginnings of captures under way */
+    uint32_t n_recorders; /* records under way that a capture excludes */
+    uint32_t n_users;   /* driver calls under way on its events or on itself, recorders included */
+    uint32_t n_leaving; /* destructions under way */
+    uint32_t idle_events;
+    uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
+                        context lives */
+    bool parked_used;
+};
+
+struct vpmm_order {
+    const struct vpmm_driver *driver;
+    const struct vpmm_memory *memory;
+    struct vpmm_lock lock;
+    pthread_cond_t calmed; /* a count of users or recorders fell to 0, or a destruction ended */
+    struct vpmm_table slots, events, queues, names, captures, contexts;
+    uint64_t sequence;
+    uint64_t next_name;
+    uint64_t n_completed; /* fences, ever */
+    uint32_t queues_end;  /* above the highest queue number ever used */
+    uint32_t first_joined, last_joined;
+    uint32_t first_capture;
+    uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
+    vpmm_atomic32 n_contexts;
+    vpmm_atomic32 n_captures; /* in all contexts */
+    vpmm_atomic64 n_threads;
+    vpmm_atomic64 n_events, n_fences, n_records, n_queries;
+};
+
+static inline struct vpmm_slot *vpmm_slot_at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->slots, number);
+}
+
+static inline struct vpmm_event *vpmm_event_at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->events, number);
+}
+
+static inline struct vpmm_queue *vpmm_queue_at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->queues, number);
+}
+
+static inline struct vpmm_context *vpmm_context_at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->contexts, number);
+}
+
+/* ---- slots (fence.c) ---- */
+
+/* A slot with a new number that nobody knows yet, and which n_fences does not count yet; 0 without
+ * memory. */
+uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enum vpmm_wait wait,
+                        uint32_t context);
+/* Takes back a slot that was never counted. */
+void vpmm_slot_give(struct vpmm_order *order, uint32_t number);
+/* Any thread, no lock. False when the fence is complete. */
+bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
+                    struct vpmm_slot_view *view_out);
+/* The slot where `fence` lives, or NULL when it is complete. */
+struct vpmm_slot *vpmm_slot_of(const struct vpmm_order *order, vpmm_fence fence);
+/* The fence is complete: its event goes back, its slot is free. It is in no queue any more. */
+void vpmm_slot_complete(struct vpmm_order *order, uint32_t number);
+/* Any thread, no lock. Takes the next fence that is neither joined nor complete out of `*rest`;
+ * false at the end. */
+bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence *part_out,
+                    struct vpmm_slot_view *view_out);
+
+/* ---- joined fences (join.c) ---- */
+
+/* Lets go of those whose parts are all complete. */
+void vpmm_joined_sweep(struct vpmm_order *order);
+
+/* ---- queues (queue.c) ---- */
+
+/* Appends the slot to the queue of its stream, or of its context. NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot);
+/* Everything in the queue that began no later than `begin` is complete. */
+void vpmm_queue_complete(struct vpmm_order *order, uint32_t number, uint64_t begin);
+/* The same for all queues of a context. */
+void vpmm_queues_complete(struct vpmm_order *order, uint32_t context, uint64_t begin);
+
+/* ---- events (event.c) ---- */
+
+/* An idle event of the context, now owned; 0: there is none. */
+uint32_t vpmm_event_take(struct vpmm_order *order, struct vpmm_context *context);
+/* Makes a new one (driver; called without the lock). */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_event_make(struct vpmm_order *order, struct vpmm_context *context, uint32_t *number_out);
+/* Its owner is done with it. */
+void vpmm_event_give(struct vpmm_order *order, uint32_t number);
+/* Ends an owned event that may belong to a graph now (driver; called without the lock). */
+void vpmm_event_discard(struct vpmm_order *order, uint32_t number);
+/* Between these its handle may be used without the lock; its context counts one user more. */
+vpmm_event_handle vpmm_event_pin(struct vpmm_order *order, uint32_t number);
+void vpmm_event_unpin(struct vpmm_order *order, uint32_t number);
+/* The context is gone: its idle events are forgotten. */
+void vpmm_events_forget(struct vpmm_order *order, struct vpmm_context *context);
+
+/* ---- contexts (context.c) ---- */
+
+/* Counts one user less, and tells who waits for that. */
+void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context);
+/* Everything in the context is complete for ever. */
+void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context);
+/* Whether the context is gone, although nobody announced it, when an event of it answered
+ * CONTEXT_GONE. The thread's own current context may be the one that is gone, so the context is
+ * asked itself (driver; called without the lock). */
+bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *context,
+                          enum vpmm_status answer);
+
+/* ---- records (record.c) ---- */
+
+/* Records what is parked in the context if that is allowed now (driver; called without the lock).
+ */
+void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);
+
+/* ---- observing (wait.c) ---- */
+
+/* Asks the driver about the event of a recorded fence, through event_query or event_synchronize,
+ * and completes what an OK vouches for. OK too when it was complete already; NOT_READY when its
+ * context is leaving. Called with the lock, which it gives up meanwhile; the thread's capture mode
+ * is relaxed. */
+enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
+                                    enum vpmm_status (*operation)(void *, vpmm_event_handle));
+
+/* ---- captures (capture.c) ---- */
+
+/* Whether work that a capture excludes may be done in the context. */
+bool vpmm_gate_is_open(const struct vpmm_context *context);
+void vpmm_captures_forget(struct vpmm_order *order, struct vpmm_context *context);
+
+/* Ends the capture that the stream began, whether it still captures or not. */
+void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle);
+
+/* ---- streams (stream.c) ---- */
+
+/* What tells apart the streams that one handle means in several threads: 0 for all but the
+ * per-thread stream. */
+uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle);
+
+/* Forgets the id made for `handle`, where the driver has none. */
+void vpmm_name_end(struct vpmm_order *order, vpmm_stream_handle handle);
+
+#endif

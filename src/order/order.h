@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* The order of device work: contexts, streams, events, fences and capture gates of the whole
+ * process. Answers three questions about a fence: is it complete, does this stream already follow
+ * it, make it wait. Knows nothing of memory.
+ *
+ * A fence number is unique for ever; a number that is not in the table (any more) is complete.
+ * States: *open* (a record is wanted but not allowed yet: parked), *closing* (its record is being
+ * made), *recorded*, *complete*. Only a recorded fence has an event that anybody queries, because
+ * an event that was never recorded reads as complete.
+ *
+ * Any thread may call anything here; no caller holds a lock of a rank above VPMM_RANK_ORDER, and
+ * calls marked "driver" are made with no lock held. No driver call is made under this folder's own
+ * lock. Driver calls that could end a capture are made with the thread's capture mode relaxed. */
+#ifndef VPMM_ORDER_ORDER_H
+#define VPMM_ORDER_ORDER_H
+
+#include "base/fence.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "driver/driver.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vpmm_order;
+
+/* A context that had a stream or memory we know; lives until vpmm_order_destroy, also after the
+ * context's death (then `gone`, and a new context with the same handle gets a new record with a new
+ * id). */
+struct vpmm_context;
+
+/* A stream as the calling thread means it now; a value, valid while that thread may use the handle.
+ */
+struct vpmm_stream {
+    struct vpmm_context *context;
+    vpmm_stream_handle handle;
+    uint64_t
+        id; /* unique for ever, over all contexts; 0 while it captures: to ask would end that */
+    bool is_legacy;
+    bool is_capturing;
+};
+
+/* NO_METADATA. `driver` and `memory` outlive the order. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
+                                                   const struct vpmm_memory *memory,
+                                                   struct vpmm_order **order_out);
+/* Destroys all events (driver) and gives all memory back. For tests: a host program never tears us
+ * down. */
+void vpmm_order_destroy(struct vpmm_order *order);
+
+/* ---- contexts and streams ---- */
+
+/* The record of the context `handle` (NULL: the calling thread's current one), made on first sight
+ * (driver). A current green context means its primary one; until that has a record, CAPTURED too,
+ * as stream_facts of the legacy stream. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_context(struct vpmm_order *order,
+                                                    vpmm_context_handle handle,
+                                                    struct vpmm_context **context_out);
+uint64_t vpmm_context_id(const struct vpmm_context *context); /* unique for ever, never 0 */
+int vpmm_context_device(const struct vpmm_context *context);
+bool vpmm_context_is_gone(const struct vpmm_context *context);
+vpmm_context_handle vpmm_context_raw(const struct vpmm_context *context); /* the driver's handle */
+/* The record with that id, or NULL. */
+struct vpmm_context *vpmm_order_context_by_id(struct vpmm_order *order, uint64_t id);
+
+/* What `handle` means to the calling thread (driver). The statuses of the seam's stream_facts, and
+ * NO_METADATA. Before driver 12.0 the id is made from the handle and a generation that
+ * vpmm_order_stream_gone bumps. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_stream(struct vpmm_order *order,
+                                                   vpmm_stream_handle handle,
+                                                   struct vpmm_stream *stream_out);
+
+/* To be called before the real cuStreamDestroy of `handle`: its id ends (where ids are ours), and a
+ * capture that it began no longer counts. Fences recorded on it stay valid. */
+void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle);
+
+/* The context is about to be destroyed or reset: from now on nothing is recorded in it and no event
+ * of it is touched. */
+void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle);
+/* The real call returned. Destroyed: every fence of it is complete and its record is gone. Not
+ * destroyed: it goes on as before. Without a preceding `leaving` nothing happens. */
+void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handle, bool destroyed);
+
+/* ---- fences ---- */
+
+/* A fence for all work queued on `stream` until now (driver). The calling thread is inside a free
+ * on that stream, so the handle is alive. Cannot fail: where no event can be recorded it becomes a
+ * context fence, and where that cannot be recorded either, the context's parked fence.
+ * VPMM_FENCE_NONE when the context is gone. */
+vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_stream *stream);
+
+/* A fence for all work queued in `context` until now (driver). Cannot fail: parked while a capture
+ * is under way in the context. Where the driver cannot record a context, waits for the context as
+ * bare CUDA would have (`status_out`: what the wait answered, otherwise OK) and returns
+ * VPMM_FENCE_NONE if that succeeded. */
+vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
+                                    enum vpmm_status *status_out);
+
+/* A fence that is complete when both are; possibly one of them; VPMM_FENCE_NONE when both are known
+ * complete, or when memory for a new one cannot be had (the caller tells by asking: see struct
+ * vpmm_fence_view). No driver. */
+vpmm_fence vpmm_order_join(struct vpmm_order *order, vpmm_fence a, vpmm_fence b);
+
+/* Whether all work that `fence` stands for comes before later work of the stream with `stream_id`,
+ * or is known complete. stream_id 0: only completion counts. A parked fence is pending for
+ * everybody. No driver, no lock. */
+enum vpmm_verdict vpmm_order_ask(const struct vpmm_order *order, vpmm_fence fence,
+                                 uint64_t stream_id);
+
+/* Whether a fence recorded on `stream_id` in `context_id` now would also cover `fence`. No driver.
+ */
+bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_t context_id,
+                       uint64_t stream_id);
+
+/* Records parked fences whose context now allows it, and learns which recorded fences have
+ * completed: per stream, the newest first (it vouches for all older ones), then the oldest ones
+ * until one is not complete (driver). True if any fence became complete. */
+bool vpmm_order_poll(struct vpmm_order *order);
+
+/* What may be waited for, by whom (docs/DESIGN.md, "Waiting"). */
+enum vpmm_wait {
+    VPMM_WAIT_OWN_CALL, /* its event was recorded in the free itself, on the whole context: bare
+                           cudaFree waited there */
+    VPMM_WAIT_STREAM,   /* its event was recorded in the free itself, on one stream */
+    VPMM_WAIT_NEVER,    /* its event covers work queued after the free, or has not been recorded */
+};
+/* The weakest of all parts of `fence`. A complete fence is OWN_CALL. No driver. */
+enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence fence);
+
+/* Waits on the host until `fence` is complete (driver; no lock held meanwhile). INVALID for a fence
+ * that may never be waited for; BROKEN and SHUT_DOWN: the device will tell everybody. A context
+ * destroyed meanwhile completes it. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence);
+
+/* Waits on the host for all work of `context`, as bare cudaFree does (driver, in relaxed capture
+ * mode). The driver's answer, so that a sticky error is seen; OK at once for a context that is
+ * gone. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_context(struct vpmm_order *order,
+                                                         struct vpmm_context *context);
+
+/* Makes later work of `stream` wait for `fence` on the device (driver). All or nothing is not
+ * promised: after a failure some parts may be waited for, which is harmless. INVALID as above. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_stream(struct vpmm_order *order, vpmm_fence fence,
+                                                        const struct vpmm_stream *stream);
+
+/* A copy of what is known of a fence, for dumps: no driver, no lock, also in a signal handler. */
+struct vpmm_fence_facts {
+    enum vpmm_fence_kind {
+        VPMM_FENCE_IS_COMPLETE,
+        VPMM_FENCE_IS_STREAM,
+        VPMM_FENCE_IS_CONTEXT,
+        VPMM_FENCE_IS_PARKED,
+        VPMM_FENCE_IS_JOINED
+    } kind;
+    uint64_t stream_id, context_id;
+};
+void vpmm_order_facts(const struct vpmm_order *order, vpmm_fence fence,
+                      struct vpmm_fence_facts *facts_out);
+
+/* How many events exist, how many fences are in the table and how many records were made: for
+ * statistics and tests. */
+struct vpmm_order_totals {
+    uint64_t events, fences, contexts, records, queries;
+};
+void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals *totals_out);
+
+/* ---- capture gates ---- */
+
+/* Around the real cuStreamBeginCapture: waits for records under way in the stream's context (they
+ * are short and never wait for the device), then keeps new ones out. Returns a ticket for the
+ * matching `began`; NULL if the stream's context is not known and cannot be (then `began` is a
+ * no-op). Driver. */
+struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle);
+/* The real call returned. Begun: the capture counts until its end. */
+void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *ticket,
+                              vpmm_stream_handle handle, bool begun);
+/* After the real cuStreamEndCapture of `handle`, whatever it answered: the capture no longer counts
+ * if the stream no longer captures. A stream that never began one is ignored. Driver. */
+void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle);
+/* Whether any capture counts in any context now. */
+bool vpmm_order_has_captures(const struct vpmm_order *order);
+/* Captures counted in `context` now. */
+uint32_t vpmm_context_captures(const struct vpmm_context *context);
+
+#endif

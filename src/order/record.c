@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+#include "order/internal.h"
+
+#include <assert.h>
+
+/* One record that is being made: a fence in the state *closing*. Nobody else knows it until it has
+ * succeeded. */
+struct attempt {
+    struct vpmm_context *context;
+    const struct vpmm_stream *stream; /* NULL: the whole context */
+    enum vpmm_wait wait;
+    bool is_parked; /* for the fence parked in the context */
+    uint32_t event;
+    uint32_t n_begins;
+    uint64_t begin;
+};
+
+/* A capture excludes records of a whole context, and on the stream that other streams order
+ * themselves by. */
+static bool is_gated(const struct attempt *attempt)
+{
+    return !attempt->stream || attempt->stream->is_legacy;
+}
+
+/* The driver may be asked about this context now. */
+static enum vpmm_status check_alive(const struct vpmm_context *context)
+{
+    if (vpmm_atomic_load(&context->gone))
+        return VPMM_CONTEXT_GONE;
+    return context->n_leaving ? VPMM_NOT_READY : VPMM_OK;
+}
+
+static enum vpmm_status check_allowed(const struct vpmm_order *order, const struct attempt *attempt)
+{
+    enum vpmm_status status = check_alive(attempt->context);
+    if (status)
+        return status;
+    if (!attempt->stream && !order->driver->event_record_context)
+        return VPMM_NOT_SUPPORTED;
+    if (attempt->is_parked && !attempt->context->parked_used)
+        return VPMM_NOT_FOUND;
+    if (is_gated(attempt) && !vpmm_gate_is_open(attempt->context))
+        return VPMM_CAPTURED;
+    return attempt->stream && attempt->stream->is_capturing ? VPMM_CAPTURED : VPMM_OK;
+}
+
+static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
+{
+    struct vpmm_context *context = attempt->context;
+    vpmm_lock_take(&order->lock);
+    enum vpmm_status status = check_allowed(order, attempt);
+    if (!status) {
+        context->n_users++;
+        context->n_recorders += is_gated(attempt);
+        attempt->n_begins = context->n_begins;
+        attempt->begin = ++order->sequence;
+        attempt->event = vpmm_event_take(order, context);
+    }
+    vpmm_lock_give(&order->lock);
+    return status;
+}
+
+/* The driver's part, with no lock held. */
+static enum vpmm_status make(struct vpmm_order *order, struct attempt *attempt)
+{
+    const struct vpmm_driver *driver = order->driver;
+    struct vpmm_context *context = attempt->context;
+    enum vpmm_status status = VPMM_OK;
+    assert(vpmm_lock_none_held());
+    if (!attempt->event)
+        status = vpmm_event_make(order, context, &attempt->event);
+    if (status)
+        return status;
+    /* An owned event does not change, and records do not move. */
+    vpmm_event_handle event = vpmm_event_at(order, attempt->event)->handle;
+    if (!attempt->stream)
+        return driver->event_record_context(driver->self, event, context->handle);
+    status = driver->event_record(driver->self, event, attempt->stream->handle);
+    if (status)
+        return status;
+    /* Another thread may have begun a capture on this stream, or drawn it into one: then the event
+     * is the graph's. */
+    struct vpmm_stream_facts facts;
+    status = driver->stream_facts(driver->self, attempt->stream->handle, &facts);
+    return !status && facts.is_capturing ? VPMM_CAPTURED : status;
+}
+
+/* The parked fence is recorded, if nobody parked since the record began; the context gets a new
+ * one. */
+static uint32_t unpark(struct vpmm_order *order, struct vpmm_context *context, uint64_t begin)
+{
+    uint32_t number = context->parked;
+    if (!context->parked_used || vpmm_atomic_load(&vpmm_slot_at(order, number)->begin) > begin)
+        return 0;
+    uint32_t next = vpmm_slot_take(order, VPMM_FENCE_IS_PARKED, VPMM_WAIT_NEVER, context->number);
+    if (!next)
+        return 0;
+    context->parked = next;
+    context->parked_used = false;
+    return number;
+}
+
+static enum vpmm_status publish(struct vpmm_order *order, const struct attempt *attempt,
+                                vpmm_fence *fence_out)
+{
+    struct vpmm_context *context = attempt->context;
+    enum vpmm_fence_kind kind = attempt->stream ? VPMM_FENCE_IS_STREAM : VPMM_FENCE_IS_CONTEXT;
+    uint32_t number = attempt->is_parked
+                          ? unpark(order, context, attempt->begin)
+                          : vpmm_slot_take(order, kind, attempt->wait, context->number);
+    struct vpmm_slot *slot = vpmm_slot_at(order, number);
+    if (!slot)
+        return VPMM_NO_METADATA;
+    uint64_t parked_begin = vpmm_atomic_load(&slot->begin);
+    vpmm_atomic_store(&slot->begin, attempt->begin);
+    if (attempt->stream)
+        vpmm_atomic_store(&slot->stream_id, attempt->stream->id);
+    enum vpmm_status status = vpmm_queue_put(order, number);
+    if (status && attempt->is_parked) {
+        vpmm_slot_give(order, context->parked);
+        vpmm_atomic_store(&slot->begin, parked_begin);
+        context->parked = number;
+        context->parked_used = true;
+    } else if (status) {
+        vpmm_slot_give(order, number);
+    } else {
+        slot->event = attempt->event;
+        vpmm_atomic_store(&slot->kind, (uint32_t)kind);
+        vpmm_atomic_add(&order->n_fences, !attempt->is_parked);
+        *fence_out = vpmm_atomic_load(&slot->number);
+    }
+    return status;
+}
+
+static enum vpmm_status finish(struct vpmm_order *order, const struct attempt *attempt,
+                               enum vpmm_status status, vpmm_fence *fence_out)
+{
+    struct vpmm_context *context = attempt->context;
+    bool is_lost = vpmm_context_is_lost(order, context, status);
+    vpmm_lock_take(&order->lock);
+    context->n_recorders -= is_gated(attempt);
+    vpmm_context_calm(order, context);
+    vpmm_atomic_add(&order->n_records, status == VPMM_OK);
+    /* A capture that began since may even have ended since. */
+    if (!status && attempt->stream && context->n_begins != attempt->n_begins)
+        status = VPMM_CAPTURED;
+    if (is_lost)
+        vpmm_context_bury(order, context);
+    if (!status && vpmm_atomic_load(&context->gone))
+        status = VPMM_CONTEXT_GONE;
+    if (!status)
+        status = publish(order, attempt, fence_out);
+    if (status && status != VPMM_CAPTURED && attempt->event)
+        vpmm_event_give(order, attempt->event);
+    vpmm_lock_give(&order->lock);
+    if (status == VPMM_CAPTURED && attempt->event)
+        vpmm_event_discard(order, attempt->event);
+    return status;
+}
+
+static enum vpmm_status record(struct vpmm_order *order, struct attempt attempt,
+                               vpmm_fence *fence_out)
+{
+    enum vpmm_status status = begin(order, &attempt);
+    if (status)
+        return status;
+    status = make(order, &attempt);
+    return finish(order, &attempt, status, fence_out);
+}
+
+static vpmm_fence park(struct vpmm_order *order, struct vpmm_context *context)
+{
+    vpmm_fence fence = VPMM_FENCE_NONE;
+    vpmm_lock_take(&order->lock);
+    if (!vpmm_atomic_load(&context->gone)) {
+        struct vpmm_slot *slot = vpmm_slot_at(order, context->parked);
+        vpmm_atomic_store(&slot->begin, ++order->sequence);
+        vpmm_atomic_add(&order->n_fences, !context->parked_used);
+        context->parked_used = true;
+        fence = vpmm_atomic_load(&slot->number);
+    }
+    vpmm_lock_give(&order->lock);
+    return fence;
+}
+
+vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_stream *stream)
+{
+    struct vpmm_context *context = stream->context;
+    struct attempt attempt = {.context = context, .stream = stream, .wait = VPMM_WAIT_STREAM};
+    vpmm_fence fence;
+    enum vpmm_status status = record(order, attempt, &fence);
+    /* The whole context instead: that covers other streams' work, for which bare cudaFreeAsync
+     * would not have waited, so nobody may. Not when the stream captures, because that would end
+     * the capture, counted here or not. */
+    if (status && status != VPMM_CAPTURED) {
+        attempt.stream = NULL;
+        attempt.wait = VPMM_WAIT_NEVER;
+        status = record(order, attempt, &fence);
+    }
+    return status ? park(order, context) : fence;
+}
+
+/* Waits as bare cudaFree does, for a driver that cannot record a context. */
+static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_context *context)
+{
+    const struct vpmm_driver *driver = order->driver;
+    int mode;
+    vpmm_lock_take(&order->lock);
+    enum vpmm_status status = check_alive(context);
+    if (!status && !vpmm_gate_is_open(context))
+        status = VPMM_CAPTURED;
+    uint64_t begin = ++order->sequence;
+    context->n_users += !status;
+    vpmm_lock_give(&order->lock);
+    if (status)
+        return status;
+    assert(vpmm_lock_none_held());
+    status = driver->capture_relax(driver->self, &mode);
+    if (!status) {
+        status = driver->context_synchronize(driver->self, context->handle);
+        driver->capture_restore(driver->self, mode);
+    }
+    bool is_lost = vpmm_context_is_lost(order, context, status);
+    vpmm_lock_take(&order->lock);
+    vpmm_context_calm(order, context);
+    if (is_lost)
+        vpmm_context_bury(order, context);
+    if (!status && !vpmm_atomic_load(&context->gone)) {
+        vpmm_queues_complete(order, context->number, begin);
+        uint32_t parked = unpark(order, context, begin);
+        if (parked)
+            vpmm_slot_complete(order, parked);
+        vpmm_joined_sweep(order);
+    }
+    vpmm_lock_give(&order->lock);
+    return status;
+}
+
+vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
+                                    enum vpmm_status *status_out)
+{
+    vpmm_fence fence = VPMM_FENCE_NONE;
+    *status_out = VPMM_OK;
+    if (order->driver->event_record_context) {
+        struct attempt attempt = {.context = context, .wait = VPMM_WAIT_OWN_CALL};
+        return record(order, attempt, &fence) ? park(order, context) : fence;
+    }
+    enum vpmm_status status = synchronize(order, context);
+    if (!status)
+        return VPMM_FENCE_NONE;
+    if (status != VPMM_CAPTURED && status != VPMM_NOT_READY && status != VPMM_CONTEXT_GONE)
+        *status_out = status;
+    return park(order, context);
+}
+
+enum vpmm_status vpmm_order_wait_context(struct vpmm_order *order, struct vpmm_context *context)
+{
+    enum vpmm_status status = synchronize(order, context);
+    bool cannot =
+        status == VPMM_CAPTURED || status == VPMM_NOT_READY || status == VPMM_CONTEXT_GONE;
+    return cannot ? VPMM_OK : status;
+}
+
+void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context)
+{
+    struct attempt attempt = {.context = context, .wait = VPMM_WAIT_NEVER, .is_parked = true};
+    vpmm_fence fence;
+    (void)record(order, attempt, &fence);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#include "order/internal.h"
+
+/* Own ids never meet those of a driver. */
+#define OWN_ID (UINT64_C(1) << 63)
+
+static uint32_t *bucket_of(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &order->name_buckets[mixed >> 32 & (VPMM_ORDER_BUCKETS - 1)];
+}
+
+static struct vpmm_name *at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->names, number);
+}
+
+/* A number that no other thread ever has; the address of a thread's own memory would come back with
+ * a later thread. */
+static uint64_t thread_number(struct vpmm_order *order)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+        const struct vpmm_order *order;
+        uint64_t number;
+    } self;
+    if (self.order != order) {
+        self.order = order;
+        self.number = vpmm_atomic_add(&order->n_threads, 1) + 1;
+    }
+    return self.number;
+}
+
+uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    return handle == VPMM_STREAM_PER_THREAD ? thread_number(order) : 0;
+}
+
+/* The id of a stream of a driver without ids: made at first sight, ended by the stream's
+ * destruction. 0 without memory. */
+static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *context,
+                       vpmm_stream_handle handle)
+{
+    uint64_t thread = vpmm_stream_thread(order, handle);
+    uint64_t id = 0;
+    vpmm_lock_take(&order->lock);
+    uint32_t *bucket = bucket_of(order, handle);
+    for (uint32_t number = *bucket; number && !id; number = at(order, number)->next) {
+        const struct vpmm_name *name = at(order, number);
+        if (name->handle == handle && name->thread == thread && name->context == context->number)
+            id = name->id;
+    }
+    if (!id) {
+        uint32_t number = vpmm_table_take(&order->names);
+        if (number) {
+            id = OWN_ID | ++order->next_name;
+            *at(order, number) = (struct vpmm_name){handle, thread, id, context->number, *bucket};
+            *bucket = number;
+        }
+    }
+    vpmm_lock_give(&order->lock);
+    return id;
+}
+
+void vpmm_name_end(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    uint32_t *link = bucket_of(order, handle);
+    while (*link) {
+        struct vpmm_name *name = at(order, *link);
+        if (name->handle != handle) {
+            link = &name->next;
+            continue;
+        }
+        uint32_t number = *link;
+        *link = name->next;
+        vpmm_table_give(&order->names, number);
+    }
+}
+
+/* cuda.h calls a driver's id "unique for the life of the program". The context is folded in, so
+ * that ids stay apart where a driver counts them by context; those of the first context look as the
+ * driver shows them. */
+static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
+{
+    return id ^ (uint64_t)(context->number - 1) << 48;
+}
+
+enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
+                                   struct vpmm_stream *stream_out)
+{
+    struct vpmm_stream_facts facts;
+    struct vpmm_context *context;
+    enum vpmm_status status = order->driver->stream_facts(order->driver->self, handle, &facts);
+    if (!status)
+        status = vpmm_order_context(order, facts.context, &context);
+    if (status)
+        return status;
+    uint64_t id = 0;
+    if (!facts.is_capturing) {
+        id = facts.id ? driver_id(context, facts.id) : own_id(order, context, handle);
+        if (!id)
+            return VPMM_NO_METADATA;
+    }
+    *stream_out = (struct vpmm_stream){context, handle, id, facts.is_legacy, facts.is_capturing};
+    return VPMM_OK;
+}
+
+void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    if (handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD)
+        return;
+    vpmm_lock_take(&order->lock);
+    vpmm_name_end(order, handle);
+    vpmm_capture_forget(order, handle);
+    vpmm_lock_give(&order->lock);
+}

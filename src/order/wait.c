@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+#include "order/internal.h"
+
+#include <assert.h>
+
+enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
+                                    enum vpmm_status (*operation)(void *, vpmm_event_handle))
+{
+    struct vpmm_slot *slot = vpmm_slot_of(order, fence);
+    if (!slot)
+        return VPMM_OK;
+    struct vpmm_context *context = vpmm_context_at(order, vpmm_atomic_load(&slot->context));
+    if (context->n_leaving)
+        return VPMM_NOT_READY;
+    uint32_t event = slot->event;
+    assert(event);
+    vpmm_event_handle handle = vpmm_event_pin(order, event);
+    vpmm_lock_give(&order->lock);
+    assert(vpmm_lock_none_held());
+    vpmm_atomic_add(&order->n_queries, 1);
+    enum vpmm_status status = operation(order->driver->self, handle);
+    bool is_lost = vpmm_context_is_lost(order, context, status);
+    vpmm_lock_take(&order->lock);
+    vpmm_event_unpin(order, event);
+    if (is_lost) {
+        vpmm_context_bury(order, context);
+        return VPMM_OK;
+    }
+    if (!status && vpmm_slot_of(order, fence))
+        vpmm_queue_complete(order, slot->queue, vpmm_atomic_load(&slot->begin));
+    return status;
+}
+
+/* A destruction of the fence's context that is under way ends with the fence complete, or with the
+ * context alive. */
+static void await_departure(struct vpmm_order *order, vpmm_fence fence)
+{
+    struct vpmm_slot *slot;
+    while ((slot = vpmm_slot_of(order, fence)) != NULL &&
+           vpmm_context_at(order, vpmm_atomic_load(&slot->context))->n_leaving)
+        (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+}
+
+enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence)
+{
+    const struct vpmm_driver *driver = order->driver;
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    if (vpmm_order_wait_kind(order, fence) == VPMM_WAIT_NEVER)
+        return VPMM_INVALID;
+    int mode;
+    enum vpmm_status status = driver->capture_relax(driver->self, &mode);
+    if (status)
+        return status;
+    while (!status && vpmm_part_next(order, &fence, &part, &view)) {
+        vpmm_lock_take(&order->lock);
+        await_departure(order, part);
+        status = vpmm_fence_observe(order, part, driver->event_synchronize);
+        vpmm_joined_sweep(order);
+        vpmm_lock_give(&order->lock);
+    }
+    driver->capture_restore(driver->self, mode);
+    return status;
+}
+
+/* Makes the stream wait for one recorded fence. */
+static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
+                                  const struct vpmm_stream *stream)
+{
+    struct vpmm_context *waiting = stream->context;
+    vpmm_lock_take(&order->lock);
+    struct vpmm_slot *slot = vpmm_slot_of(order, part);
+    enum vpmm_status status = VPMM_OK;
+    if (slot && (waiting->n_leaving || vpmm_atomic_load(&waiting->gone) ||
+                 vpmm_context_at(order, vpmm_atomic_load(&slot->context))->n_leaving))
+        status = VPMM_CONTEXT_GONE;
+    else if (slot && stream->is_legacy && !vpmm_gate_is_open(waiting))
+        status = VPMM_CAPTURED;
+    if (!slot || status) {
+        vpmm_lock_give(&order->lock);
+        return status;
+    }
+    uint32_t event = slot->event;
+    vpmm_event_handle handle = vpmm_event_pin(order, event);
+    waiting->n_users++;
+    waiting->n_recorders += stream->is_legacy;
+    vpmm_lock_give(&order->lock);
+    assert(vpmm_lock_none_held());
+    status = order->driver->stream_wait(order->driver->self, stream->handle, handle);
+    vpmm_lock_take(&order->lock);
+    waiting->n_recorders -= stream->is_legacy;
+    vpmm_context_calm(order, waiting);
+    vpmm_event_unpin(order, event);
+    vpmm_lock_give(&order->lock);
+    return status;
+}
+
+enum vpmm_status vpmm_order_wait_stream(struct vpmm_order *order, vpmm_fence fence,
+                                        const struct vpmm_stream *stream)
+{
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    enum vpmm_status status = VPMM_OK;
+    if (vpmm_order_wait_kind(order, fence) == VPMM_WAIT_NEVER)
+        return VPMM_INVALID;
+    /* Such a wait would break the capture. */
+    if (stream->is_capturing)
+        return VPMM_CAPTURED;
+    while (!status && vpmm_part_next(order, &fence, &part, &view))
+        if (view.kind != VPMM_FENCE_IS_STREAM || view.stream_id != stream->id)
+            status = wait_part(order, part, stream);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/plan.h"
+
+#include <assert.h>
+
+/* Every plan that leaves this folder is the head of a draft. */
+static struct vpmm_draft *draft_of(struct vpmm_plan *plan)
+{
+    return (struct vpmm_draft *)(void *)plan;
+}
+
+static void give_spare(struct vpmm_pool *pool, struct vpmm_draft *draft)
+{
+    vpmm_table_give(&pool->regions, draft->spare);
+    pool->spare_regions--;
+    pool->planned_mappings -= draft->plan.n_steps;
+}
+
+static void draft_destroy(struct vpmm_pool *pool, struct vpmm_draft *draft)
+{
+    pool->memory->unmap(pool->memory->self, draft, draft->bytes);
+}
+
+/* The step's mapping stands. */
+static void step_done(struct vpmm_pool *pool, const struct vpmm_draft *draft, uint32_t i,
+                      bool is_home)
+{
+    const struct vpmm_step *step = &draft->plan.steps[i];
+    uint64_t page = vpmm_root_page(pool, draft->target.root, step->address);
+    struct vpmm_span span = {draft->target.root, page, step->pages};
+    if (step->kind == VPMM_STEP_MOVE) {
+        vpmm_extent_map(pool, draft->extents[i], span.root, page, is_home);
+        return;
+    }
+    vpmm_extent_create(pool, draft->extents[i], step->extent, &span);
+    vpmm_atomic_add(&pool->counters.created_pages, step->pages);
+    pool->spare_extents--;
+}
+
+void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *address_out)
+{
+    struct vpmm_draft *draft = draft_of(plan);
+    struct vpmm_span result = draft->base.pages ? draft->base : draft->target;
+    result.pages = draft->base.pages + draft->target.pages - draft->surplus;
+    give_spare(pool, draft);
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        step_done(pool, draft, i, true);
+    for (uint32_t i = 0; i < draft->n_groups; i++) {
+        struct vpmm_content zombie = {VPMM_REGION_ZOMBIE, draft->groups[i].fence, ++pool->last_age,
+                                      .owner = {0}};
+        (void)vpmm_region_fuse(pool, &draft->groups[i].span, &zombie);
+    }
+    if (draft->surplus) {
+        uint64_t page = draft->target.page + draft->target.pages - draft->surplus;
+        uint32_t rest = vpmm_region_at(draft->target.root, page);
+        draft->rest.age = ++pool->last_age;
+        vpmm_region_turn(pool, rest, &draft->rest);
+        (void)vpmm_region_merge(pool, rest);
+    }
+    uint32_t number = vpmm_region_fuse(pool, &result, &draft->result);
+    if (draft->result.state == VPMM_REGION_FREE)
+        (void)vpmm_region_merge(pool, number);
+    vpmm_atomic_add(&pool->counters.moved_pages, plan->moved_pages);
+    *address_out = vpmm_root_address(pool, result.root, result.page);
+    draft_destroy(pool, draft);
+}
+
+/* Mappings that could not be undone: what they show is never used again, and never mapped over. A
+ * created extent has its home there; a moved one keeps it where it was. */
+static void quarantine(struct vpmm_pool *pool, const struct vpmm_draft *draft,
+                       const struct vpmm_span *stuck)
+{
+    struct vpmm_content content = {.state = VPMM_REGION_QUARANTINED};
+    vpmm_region_isolate(pool, stuck);
+    (void)vpmm_region_fuse(pool, stuck, &content);
+    for (uint32_t i = 0; i < draft->plan.n_steps; i++) {
+        uint64_t page = vpmm_root_page(pool, stuck->root, draft->plan.steps[i].address);
+        if (page - stuck->page < stuck->pages)
+            step_done(pool, draft, i, false);
+    }
+}
+
+void vpmm_pool_abandon(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t stuck_pages)
+{
+    struct vpmm_draft *draft = draft_of(plan);
+    struct vpmm_span stuck = {draft->target.root, draft->target.page, stuck_pages};
+    struct vpmm_span rest = {stuck.root, stuck.page + stuck_pages,
+                             draft->target.pages - stuck_pages};
+    assert(stuck_pages <= draft->target.pages);
+    give_spare(pool, draft);
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        bool is_stuck =
+            (plan->steps[i].address - plan->address) / pool->params.page_bytes < stuck_pages;
+        if (plan->steps[i].kind == VPMM_STEP_CREATE && !is_stuck) {
+            vpmm_table_give(&pool->extents, draft->extents[i]);
+            pool->spare_extents--;
+        }
+    }
+    if (stuck_pages)
+        quarantine(pool, draft, &stuck);
+    vpmm_region_restore(pool, &rest, VPMM_REGION_HOLE);
+    for (uint32_t i = 0; i < draft->n_groups; i++)
+        vpmm_region_restore(pool, &draft->groups[i].span, VPMM_REGION_FREE);
+    vpmm_region_restore(pool, &draft->base, VPMM_REGION_FREE);
+    draft_destroy(pool, draft);
+}

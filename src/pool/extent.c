@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/internal.h"
+
+#include <assert.h>
+
+struct vpmm_extent *vpmm_extent_record(const struct vpmm_pool *pool, uint32_t number)
+{
+    return vpmm_table_at(&pool->extents, number);
+}
+
+static void add_entry(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page,
+                      uint32_t number)
+{
+    assert(!vpmm_bits_has(&root->extent_starts, page));
+    root->extent_at[page] = number;
+    vpmm_bits_set(&root->extent_starts, page);
+    vpmm_atomic_add(&pool->counters.mappings, 1);
+}
+
+static void drop_entry(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page)
+{
+    vpmm_bits_clear(&root->extent_starts, page);
+    vpmm_atomic_sub(&pool->counters.mappings, 1);
+}
+
+void vpmm_extent_create(struct vpmm_pool *pool, uint32_t number, uint64_t handle,
+                        const struct vpmm_span *span)
+{
+    *vpmm_extent_record(pool, number) = (struct vpmm_extent){
+        .handle = handle,
+        .pages = span->pages,
+        .page = span->page,
+        .root = span->root->number,
+        .mappings = 1,
+    };
+    add_entry(pool, span->root, span->page, number);
+    vpmm_atomic_add(&pool->counters.extents, 1);
+    uint64_t held = vpmm_atomic_add(&pool->counters.held_pages, span->pages) + span->pages;
+    if (held > vpmm_atomic_load(&pool->counters.held_pages_peak))
+        vpmm_atomic_store(&pool->counters.held_pages_peak, held);
+}
+
+void vpmm_extent_map(struct vpmm_pool *pool, uint32_t number, struct vpmm_root *root, uint64_t page,
+                     bool is_home)
+{
+    struct vpmm_extent *extent = vpmm_extent_record(pool, number);
+    add_entry(pool, root, page, number);
+    pool->aliased_extents += extent->mappings++ == 1;
+    if (is_home) {
+        extent->page = page;
+        extent->root = root->number;
+    }
+}
+
+void vpmm_extent_destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page)
+{
+    uint32_t number = root->extent_at[page];
+    uint64_t pages = vpmm_extent_record(pool, number)->pages;
+    assert(vpmm_extent_record(pool, number)->mappings == 1);
+    drop_entry(pool, root, page);
+    vpmm_table_give(&pool->extents, number);
+    vpmm_atomic_sub(&pool->counters.extents, 1);
+    vpmm_atomic_sub(&pool->counters.held_pages, pages);
+    vpmm_atomic_add(&pool->counters.released_pages, pages);
+}
+
+void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span)
+{
+    uint64_t page = span->page;
+    uint32_t number;
+    while ((number = vpmm_extent_next(pool, span, &page)) != 0) {
+        struct vpmm_extent *extent = vpmm_extent_record(pool, number);
+        uint64_t start = page - extent->pages;
+        if (extent->page == start && extent->root == span->root->number) {
+            vpmm_extent_destroy(pool, span->root, start);
+        } else {
+            drop_entry(pool, span->root, start);
+            pool->aliased_extents -= --extent->mappings == 1;
+        }
+    }
+}
+
+uint32_t vpmm_extent_next(const struct vpmm_pool *pool, const struct vpmm_span *span,
+                          uint64_t *page)
+{
+    uint64_t start = vpmm_bits_first_from(&span->root->extent_starts, *page);
+    if (start >= span->page + span->pages)
+        return 0;
+    uint32_t number = span->root->extent_at[start];
+    *page = start + vpmm_extent_record(pool, number)->pages;
+    return number;
+}

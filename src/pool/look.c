@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/internal.h"
+
+#include <string.h>
+
+/* How often a region that changes under the reader's eyes is looked at again before it is shown as
+ * busy. A reader may be a signal handler on top of the very thread that makes the change, so it
+ * cannot wait for its end. */
+#define LOOKS 32
+
+/* A cursor holds a root's number and a page of it. */
+#define CURSOR_PAGE_BITS 48
+
+static bool holds(const struct vpmm_pool *pool, const struct vpmm_region_view *view,
+                  uint64_t address)
+{
+    return address >= view->address &&
+           (address - view->address) / pool->params.page_bytes < view->pages;
+}
+
+/* The region that holds `address`, found by the nearest start at or below `page`. */
+static bool look(const struct vpmm_pool *pool, const struct vpmm_root *root, uint64_t page,
+                 uint64_t address, struct vpmm_region_view *view_out)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t start;
+        uint64_t word;
+        struct vpmm_region_view view;
+        if (!vpmm_bits_last_to(&root->region_starts, page, &start))
+            continue;
+        const struct vpmm_region *region = vpmm_region_record(pool, vpmm_region_at(root, start));
+        if (region && vpmm_region_read(region, &view, &word) && holds(pool, &view, address)) {
+            *view_out = view;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
+                                struct vpmm_region_view *view_out)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    if (!root)
+        return VPMM_NOT_FOUND;
+    uint64_t page = vpmm_root_page(pool, root, address);
+    if (!look(pool, root, page, address, view_out))
+        *view_out = (struct vpmm_region_view){
+            .state = VPMM_REGION_BUSY,
+            .address = vpmm_root_address(pool, root, page),
+            .pages = 1,
+        };
+    return VPMM_OK;
+}
+
+/* The region that starts at `page`, or, where it keeps changing, everything up to the next start as
+ * busy. */
+static void look_at_start(const struct vpmm_pool *pool, const struct vpmm_root *root, uint64_t page,
+                          struct vpmm_region_view *view_out)
+{
+    uint64_t address = vpmm_root_address(pool, root, page);
+    if (look(pool, root, page, address, view_out) && view_out->address == address)
+        return;
+    uint64_t end = vpmm_bits_first_from(&root->region_starts, page + 1);
+    *view_out = (struct vpmm_region_view){
+        .state = VPMM_REGION_BUSY,
+        .address = address,
+        .pages = end - page,
+    };
+}
+
+bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
+                    struct vpmm_region_view *view_out)
+{
+    uint64_t number = *cursor >> CURSOR_PAGE_BITS;
+    uint64_t page = *cursor & (((uint64_t)1 << CURSOR_PAGE_BITS) - 1);
+    for (; number < vpmm_atomic_load(&pool->n_roots); number++, page = 0) {
+        const struct vpmm_root *root = &pool->roots[number];
+        page = vpmm_bits_first_from(&root->region_starts, page);
+        if (page >= root->pages)
+            continue;
+        look_at_start(pool, root, page, view_out);
+        page += view_out->pages;
+        if (page >= root->pages) {
+            number++;
+            page = 0;
+        }
+        *cursor = number << CURSOR_PAGE_BITS | page;
+        return true;
+    }
+    *cursor = number << CURSOR_PAGE_BITS;
+    return false;
+}
+
+void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out)
+{
+    const struct vpmm_counters *counters = &pool->counters;
+    const vpmm_atomic64 *regions = counters->regions;
+    const vpmm_atomic64 *pages = counters->pages;
+    *totals_out = (struct vpmm_pool_totals){
+        .roots = vpmm_atomic_load(&pool->n_roots),
+        .root_pages = vpmm_atomic_load(&counters->root_pages),
+        .live_regions = vpmm_atomic_load(&regions[VPMM_REGION_LIVE]),
+        .live_pages = vpmm_atomic_load(&pages[VPMM_REGION_LIVE]),
+        .live_bytes = vpmm_atomic_load(&counters->live_bytes),
+        .free_regions = vpmm_atomic_load(&regions[VPMM_REGION_FREE]),
+        .free_pages = vpmm_atomic_load(&pages[VPMM_REGION_FREE]),
+        .hole_regions = vpmm_atomic_load(&regions[VPMM_REGION_HOLE]),
+        .hole_pages = vpmm_atomic_load(&pages[VPMM_REGION_HOLE]),
+        .zombie_regions = vpmm_atomic_load(&regions[VPMM_REGION_ZOMBIE]),
+        .zombie_pages = vpmm_atomic_load(&pages[VPMM_REGION_ZOMBIE]),
+        .busy_regions = vpmm_atomic_load(&regions[VPMM_REGION_BUSY]),
+        .busy_pages = vpmm_atomic_load(&pages[VPMM_REGION_BUSY]),
+        .quarantined_regions = vpmm_atomic_load(&regions[VPMM_REGION_QUARANTINED]),
+        .quarantined_pages = vpmm_atomic_load(&pages[VPMM_REGION_QUARANTINED]),
+        .extents = vpmm_atomic_load(&counters->extents),
+        .held_pages = vpmm_atomic_load(&counters->held_pages),
+        .mappings = vpmm_atomic_load(&counters->mappings),
+        .live_pages_peak = vpmm_atomic_load(&counters->live_pages_peak),
+        .held_pages_peak = vpmm_atomic_load(&counters->held_pages_peak),
+        .moved_pages = vpmm_atomic_load(&counters->moved_pages),
+        .created_pages = vpmm_atomic_load(&counters->created_pages),
+        .released_pages = vpmm_atomic_load(&counters->released_pages),
+    };
+}
+
+static bool is_free(const struct vpmm_region *region)
+{
+    return vpmm_region_state(region) == VPMM_REGION_FREE;
+}
+
+uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool)
+{
+    uint32_t number = vpmm_index_below(&pool->complete, UINT64_MAX, UINT64_MAX);
+    uint64_t largest = number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
+    number = pool->pending_by_age.oldest;
+    for (; number; number = vpmm_region_record(pool, number)->newer) {
+        if (!vpmm_run_is_led_by(pool, number, is_free))
+            continue;
+        struct vpmm_span run = vpmm_run_around(pool, number, is_free);
+        if (run.pages > largest)
+            largest = run.pages;
+    }
+    return largest;
+}

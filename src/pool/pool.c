@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/internal.h"
+
+#include <assert.h>
+
+#define ROOTS_BYTES (VPMM_ROOTS_MAX * sizeof(struct vpmm_root))
+#define ROOTS_BY_ADDRESS_BYTES (VPMM_ROOTS_MAX * sizeof(vpmm_atomic32))
+
+enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
+                                  const struct vpmm_memory *memory, struct vpmm_pool **pool_out)
+{
+    assert(params->page_bytes > 0);
+    struct vpmm_pool *pool = memory->map(memory->self, sizeof *pool);
+    if (!pool)
+        return VPMM_NO_METADATA;
+    pool->memory = memory;
+    pool->params = *params;
+    vpmm_index_init(pool);
+    pool->roots = memory->map(memory->self, ROOTS_BYTES);
+    pool->roots_by_address = memory->map(memory->self, ROOTS_BY_ADDRESS_BYTES);
+    if (!pool->roots || !pool->roots_by_address ||
+        vpmm_table_init(&pool->regions, sizeof(struct vpmm_region), memory) ||
+        vpmm_table_init(&pool->extents, sizeof(struct vpmm_extent), memory)) {
+        vpmm_pool_destroy(pool);
+        return VPMM_NO_METADATA;
+    }
+    *pool_out = pool;
+    return VPMM_OK;
+}
+
+void vpmm_pool_destroy(struct vpmm_pool *pool)
+{
+    if (!pool)
+        return;
+    const struct vpmm_memory *memory = pool->memory;
+    vpmm_roots_finish(pool, vpmm_atomic_load(&pool->n_roots));
+    vpmm_table_finish(&pool->extents);
+    vpmm_table_finish(&pool->regions);
+    if (pool->roots_by_address)
+        memory->unmap(memory->self, pool->roots_by_address, ROOTS_BY_ADDRESS_BYTES);
+    if (pool->roots)
+        memory->unmap(memory->self, pool->roots, ROOTS_BYTES);
+    memory->unmap(memory->self, pool, sizeof *pool);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* The bookkeeping of one device's memory: regions of address space, extents of physical memory, and
+ * the plans that turn one state into the next. Pure C: no lock, no driver call, no clock, no
+ * environment, no CUDA type. The caller (src/heap) holds one lock around every call here except
+ * those marked "any thread", carries plans out with driver calls while it holds none, and then
+ * commits or abandons them.
+ *
+ * Sizes are in pages unless a name says bytes. An address is a device address. Every operation that
+ * can fail for lack of metadata fails before it has changed anything; commit, abandon, free and the
+ * "done" calls cannot fail.
+ *
+ * docs/DESIGN.md has the glossary, the invariants (the audit walks them) and one malloc and one
+ * free told step by step. */
+#ifndef VPMM_POOL_POOL_H
+#define VPMM_POOL_POOL_H
+
+#include "base/atomic.h"
+#include "base/fence.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vpmm_region_state {
+    VPMM_REGION_UNUSED, /* the record stands for nothing */
+    VPMM_REGION_HOLE,
+    VPMM_REGION_FREE,
+    VPMM_REGION_LIVE,
+    VPMM_REGION_ZOMBIE,
+    VPMM_REGION_BUSY,
+    VPMM_REGION_QUARANTINED,
+};
+
+/* What a region may tell about its owner; the pool stores it and does not read it. */
+struct vpmm_owner {
+    uint64_t bytes;      /* as requested; the region is rounded up to pages */
+    uint64_t context_id; /* of the allocating context */
+    uint64_t stream_id;  /* that allocated it, or that freed it; 0 for cudaMalloc and cudaFree */
+    uint64_t id;         /* unique to each allocation, never reused */
+    bool is_async;       /* came from cudaMallocAsync */
+};
+
+/* A copy of one region, consistent in itself. */
+struct vpmm_region_view {
+    enum vpmm_region_state state;
+    uint64_t address;
+    uint64_t pages;
+    vpmm_fence fence; /* free, zombie: what must complete; live: what its memory's last owner may
+                         still be running */
+    struct vpmm_owner owner;
+};
+
+struct vpmm_pool_params {
+    uint64_t page_bytes;
+    uint64_t extent_pages_max; /* 0: the policy's own choice; 1: every extent one page */
+    uint64_t mappings_max;     /* at most so many mappings, aliases included */
+};
+
+/* Running totals; each equals the sum over regions or extents at any time (the audit checks). */
+struct vpmm_pool_totals {
+    uint64_t roots, root_pages;
+    uint64_t live_regions, live_pages, live_bytes; /* bytes as requested */
+    uint64_t free_regions, free_pages;             /* reusable now or later */
+    uint64_t hole_regions, hole_pages;
+    uint64_t zombie_regions, zombie_pages;
+    uint64_t busy_regions, busy_pages;
+    uint64_t quarantined_regions, quarantined_pages;
+    uint64_t extents, held_pages; /* physical memory, whatever maps it */
+    uint64_t mappings;            /* extents counted once for each address they are mapped at */
+    uint64_t live_pages_peak, held_pages_peak;
+    uint64_t moved_pages, created_pages, released_pages; /* since the pool was made */
+};
+
+struct vpmm_pool;
+
+/* An empty pool without address space. NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
+                                                  const struct vpmm_memory *memory,
+                                                  struct vpmm_pool **pool_out);
+/* Gives all metadata back; what it knew of driver objects is lost, so the caller has released them.
+ * NULL is accepted. */
+void vpmm_pool_destroy(struct vpmm_pool *pool);
+
+/* Adopts a reserved range, page-aligned, as a root: one hole. Roots never merge with one another.
+ * NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address,
+                                                    uint64_t pages);
+
+/* ---- requests ---- */
+
+struct vpmm_want {
+    uint64_t pages;
+    struct vpmm_owner owner;            /* for the live region */
+    const struct vpmm_fence_view *view; /* which fences this request may build on */
+    uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
+};
+
+/* Serves `want` from mapped pages without any driver call: best fit among the regions the view
+ * allows, exact fits first and ordered ones before complete ones of the same size, whoever freed
+ * them; or else a run of neighbouring regions that the view allows. The low end is taken and the
+ * rest stays free with its fence. NOT_FOUND, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const struct vpmm_want *want,
+                                               uint64_t *address_out);
+
+/* One driver step of a plan, in the order in which they must be carried out. */
+struct vpmm_step {
+    enum vpmm_step_kind {
+        VPMM_STEP_CREATE, /* create an extent of `pages`, map it at `address`; write its handle to
+                             `extent` */
+        VPMM_STEP_MOVE,   /* map the existing `extent` at `address` too */
+    } kind;
+    uint64_t address;
+    uint64_t pages;
+    uint64_t extent; /* the driver's handle */
+};
+
+/* A change under way. Its regions are busy, so nobody else plans with them. `steps` fill [address,
+ * address + pages) without a gap: one range for one set-access. After the steps the caller commits
+ * or abandons; both end the plan. */
+struct vpmm_plan {
+    uint64_t address;
+    uint64_t pages;
+    struct vpmm_step *steps;
+    uint32_t n_steps;
+    uint64_t created_pages, moved_pages;
+};
+
+/* Plans a stitch for `want` that fit could not serve: the plan that creates the fewest pages, and
+ * of those the one that touches the fewest extents. It extends a free region in place into the hole
+ * at its right where that is no worse, harvests wholly free extents whose fences the view allows,
+ * and creates the shortfall as the extent policy says. A plan without steps is possible: something
+ * fit to serve as it lies was freed meanwhile. NOT_FOUND: more than `create_pages_max` would have
+ * to be created. NO_SPACE: no hole is large enough, add a root and plan again. NO_METADATA.
+ * CAPTURED is never returned. NOT_SUPPORTED: the cap on mappings is reached; unmap zombies first.
+ */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_plan **plan_out);
+
+/* Plans `pages` new pages as one free, complete region (eager mapping). NO_SPACE, NO_METADATA,
+ * NOT_SUPPORTED. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_plan_growth(struct vpmm_pool *pool, uint64_t pages,
+                                                       struct vpmm_plan **plan_out);
+
+/* All steps are done and accessible: publishes the result. A plan of vpmm_pool_plan yields the live
+ * region's address, turns the old addresses of moved extents into zombies that wait for the fences
+ * of all regions they overlapped, and returns the unused part of the hole. Ends the plan. */
+void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *address_out);
+
+/* The steps were undone: everything is as it was before the plan. `stuck_pages` pages from the
+ * plan's address could not be unmapped again (0: none; else those of whole steps) and are
+ * quarantined; if they hold new extents, those stay counted as held. Ends the plan. */
+void vpmm_pool_abandon(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t stuck_pages);
+
+/* ---- frees ---- */
+
+/* Any thread, no lock. Copies the region that holds `address`. NOT_FOUND when it lies in no root of
+ * this pool. A region that is just changing may be shown as one busy page; a live one never
+ * changes. */
+enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
+                                struct vpmm_region_view *view_out);
+
+/* Any thread, no lock. live -> busy in one compare-and-swap: of two frees of the live region that
+ * starts exactly at `address`, one gets OK and a copy of the region; everybody else gets NOT_FOUND.
+ */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
+                                                 struct vpmm_region_view *view_out);
+
+/* The claimed region at `address` becomes free with `fence`, and merges with neighbours of the same
+ * root that are free and hold the same fence, or are complete when it is. `stream_id` is shown in
+ * dumps. Cannot fail. */
+void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, uint64_t stream_id);
+
+/* Every fence that `view` now calls complete becomes VPMM_FENCE_NONE, and what can merge then does.
+ * Cannot fail. */
+void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+
+/* The fences of all pending free regions whose pages could help a request, oldest free first, at
+ * most `room` distinct ones; returns how many. For a caller that wants to wait. */
+size_t vpmm_pool_pending(const struct vpmm_pool *pool, vpmm_fence *fences_out, size_t room);
+
+/* ---- giving back ---- */
+
+/* A range that the caller unmaps with one driver call; of an extent, it releases the handle before.
+ */
+struct vpmm_removal {
+    uint64_t address;
+    uint64_t pages;
+    uint64_t extent; /* the handle to release first; 0 for a zombie or quarantined range */
+};
+
+/* Takes up to `room` zombies whose fences `view` calls complete, and marks them busy. Returns how
+ * many. */
+size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+                              struct vpmm_removal *removals_out, size_t room);
+
+/* Takes up to `room` quarantined ranges for another try at their unmap, and marks them busy.
+ * Returns how many. */
+size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *removals_out,
+                                  size_t room);
+
+/* Takes up to `room` extents that lie wholly in complete free regions and are mapped once, largest
+ * runs first, until they amount to `pages`, and marks their pages busy. Returns how many; fewer
+ * than there are when metadata runs out. */
+size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
+                              struct vpmm_removal *removals_out, size_t room);
+
+/* The pages vpmm_pool_take_extents could take in all. O(1) or a short walk; used by memory queries.
+ */
+uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool);
+
+enum vpmm_removal_outcome {
+    VPMM_REMOVED, /* unmapped: the range is a hole again, and an extent is forgotten */
+    VPMM_KEPT,    /* nothing happened: an extent's pages are free again; not for other ranges */
+    VPMM_STUCK, /* still mapped, though an extent's handle is released: the range is quarantined */
+};
+/* What became of a removal. */
+void vpmm_pool_removal_done(struct vpmm_pool *pool, const struct vpmm_removal *removal,
+                            enum vpmm_removal_outcome outcome);
+
+/* ---- looking ---- */
+
+/* Any thread, no lock, also in a signal handler. Continues a walk over all regions in ascending
+ * address order of the roots in the order of their adoption: `*cursor` starts at 0 and is advanced.
+ * False at the end. Regions that change meanwhile are shown as they were or as they become; none is
+ * shown twice for one address. */
+bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
+                    struct vpmm_region_view *view_out);
+
+/* Any thread; a copy whose fields may be of slightly different moments when taken without the lock.
+ */
+void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
+
+/* The largest run of pages that a request allowed everything could get without any driver call. */
+uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
+
+/* The roots, by number from 0: false past the last. Any thread. */
+bool vpmm_pool_root(const struct vpmm_pool *pool, uint32_t number, uint64_t *address_out,
+                    uint64_t *pages_out);
+
+/* Walks every invariant of docs/DESIGN.md. NULL when all hold, else a static text that names the
+ * first that does not. */
+const char *vpmm_pool_audit(const struct vpmm_pool *pool);
+
+#endif

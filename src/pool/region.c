@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/internal.h"
+
+#include <assert.h>
+
+/* The parts of a record's word. */
+#define STATE_MASK ((uint64_t)7)
+#define IS_ASYNC ((uint64_t)8)
+#define GENERATION ((uint64_t)16)
+
+struct vpmm_region *vpmm_region_record(const struct vpmm_pool *pool, uint32_t number)
+{
+    return vpmm_table_at(&pool->regions, number);
+}
+
+uint32_t vpmm_region_at(const struct vpmm_root *root, uint64_t page)
+{
+    return vpmm_atomic_load(&root->region_at[page]);
+}
+
+uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page)
+{
+    uint64_t start = 0;
+    (void)vpmm_bits_last_to(&root->region_starts, page, &start);
+    return vpmm_region_at(root, start);
+}
+
+uint32_t vpmm_region_left(const struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    return region->page ? vpmm_region_at(&pool->roots[region->root], region->page - 1) : 0;
+}
+
+uint32_t vpmm_region_right(const struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    const struct vpmm_root *root = &pool->roots[region->root];
+    uint64_t end = region->page + vpmm_region_pages(region);
+    return end < root->pages ? vpmm_region_at(root, end) : 0;
+}
+
+enum vpmm_region_state vpmm_region_state(const struct vpmm_region *region)
+{
+    return (enum vpmm_region_state)(vpmm_atomic_load(&region->word) & STATE_MASK);
+}
+
+uint64_t vpmm_region_pages(const struct vpmm_region *region)
+{
+    return vpmm_atomic_load(&region->pages);
+}
+
+vpmm_fence vpmm_region_fence(const struct vpmm_region *region)
+{
+    return vpmm_atomic_load(&region->fence);
+}
+
+struct vpmm_span vpmm_region_span(const struct vpmm_pool *pool, const struct vpmm_region *region)
+{
+    return (struct vpmm_span){&pool->roots[region->root], region->page, vpmm_region_pages(region)};
+}
+
+/* Each load acquires: whoever sees a field of a later change also sees that the word has changed.
+ */
+bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view *view_out,
+                      uint64_t *word_out)
+{
+    uint64_t word = vpmm_atomic_load(&region->word);
+    if ((word & STATE_MASK) == VPMM_REGION_UNUSED)
+        return false;
+    struct vpmm_region_view view = {
+        .state = (enum vpmm_region_state)(word & STATE_MASK),
+        .address = vpmm_atomic_load(&region->address),
+        .pages = vpmm_atomic_load(&region->pages),
+        .fence = vpmm_atomic_load(&region->fence),
+        .owner = {.bytes = vpmm_atomic_load(&region->bytes),
+                  .context_id = vpmm_atomic_load(&region->context_id),
+                  .stream_id = vpmm_atomic_load(&region->stream_id),
+                  .id = vpmm_atomic_load(&region->id),
+                  .is_async = (word & IS_ASYNC) != 0},
+    };
+    if (vpmm_atomic_load(&region->word) != word)
+        return false;
+    *view_out = view;
+    *word_out = word;
+    return true;
+}
+
+struct vpmm_content vpmm_region_content(const struct vpmm_region *region)
+{
+    struct vpmm_region_view view;
+    uint64_t word;
+    bool is_used = vpmm_region_read(region, &view, &word);
+    assert(is_used);
+    (void)is_used;
+    return (struct vpmm_content){view.state, view.fence, region->age, view.owner};
+}
+
+static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
+                  uint64_t bytes)
+{
+    struct vpmm_counters *counters = &pool->counters;
+    vpmm_atomic_add(&counters->regions[state], 1);
+    uint64_t sum = vpmm_atomic_add(&counters->pages[state], pages) + pages;
+    if (state != VPMM_REGION_LIVE)
+        return;
+    vpmm_atomic_add(&counters->live_bytes, bytes);
+    if (sum > vpmm_atomic_load(&counters->live_pages_peak))
+        vpmm_atomic_store(&counters->live_pages_peak, sum);
+}
+
+static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
+                     uint64_t bytes)
+{
+    vpmm_atomic_sub(&pool->counters.regions[state], 1);
+    vpmm_atomic_sub(&pool->counters.pages[state], pages);
+    if (state == VPMM_REGION_LIVE)
+        vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
+}
+
+bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
+                       const struct vpmm_region_view *view)
+{
+    uint64_t claimed = ((word & ~STATE_MASK) | VPMM_REGION_BUSY) + GENERATION;
+    if (!vpmm_atomic_swap_if(&region->word, &word, claimed))
+        return false;
+    discount(pool, VPMM_REGION_LIVE, view->pages, view->owner.bytes);
+    count(pool, VPMM_REGION_BUSY, view->pages, 0);
+    return true;
+}
+
+/* A word of the next generation. */
+static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,
+                          bool is_async)
+{
+    uint64_t generation = vpmm_atomic_load(&region->word) & ~(STATE_MASK | IS_ASYNC);
+    return (generation + GENERATION) | (is_async ? IS_ASYNC : 0) | (uint64_t)state;
+}
+
+void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
+                     const struct vpmm_content *content)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    struct vpmm_root *root = span->root;
+    assert(vpmm_region_state(region) == VPMM_REGION_UNUSED);
+    vpmm_atomic_store(&region->address, vpmm_root_address(pool, root, span->page));
+    vpmm_atomic_store(&region->pages, span->pages);
+    vpmm_atomic_store(&region->fence, content->fence);
+    vpmm_atomic_store(&region->bytes, content->owner.bytes);
+    vpmm_atomic_store(&region->context_id, content->owner.context_id);
+    vpmm_atomic_store(&region->stream_id, content->owner.stream_id);
+    vpmm_atomic_store(&region->id, content->owner.id);
+    region->page = span->page;
+    region->root = root->number;
+    region->age = content->age;
+    vpmm_atomic_store(&root->region_at[span->page], number);
+    vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);
+    vpmm_bits_set(&root->region_starts, span->page);
+    count(pool, content->state, span->pages, content->owner.bytes);
+    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
+    vpmm_index_add(pool, number);
+}
+
+void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    discount(pool, vpmm_region_state(region), vpmm_region_pages(region),
+             vpmm_atomic_load(&region->bytes));
+    vpmm_index_drop(pool, number);
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);
+}
+
+void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content)
+{
+    struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
+    vpmm_region_remove(pool, number);
+    vpmm_region_put(pool, number, &span, content);
+}
+
+void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state)
+{
+    struct vpmm_content content = vpmm_region_content(vpmm_region_record(pool, number));
+    content.state = state;
+    vpmm_region_turn(pool, number, &content);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/internal.h"
+
+#include <assert.h>
+
+size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+                              struct vpmm_removal *removals_out, size_t room)
+{
+    size_t n = 0;
+    for (uint32_t number = pool->zombies.oldest; number && n < room;) {
+        const struct vpmm_region *region = vpmm_region_record(pool, number);
+        uint32_t newer = region->newer;
+        vpmm_fence fence = vpmm_region_fence(region);
+        if (fence == VPMM_FENCE_NONE || view->ask(view->self, fence) == VPMM_VERDICT_COMPLETE) {
+            removals_out[n++] = (struct vpmm_removal){vpmm_atomic_load(&region->address),
+                                                      vpmm_region_pages(region), 0};
+            vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
+        }
+        number = newer;
+    }
+    return n;
+}
+
+size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *removals_out,
+                                  size_t room)
+{
+    size_t n = 0;
+    uint64_t cursor = 0;
+    struct vpmm_region_view view;
+    if (!vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_QUARANTINED]))
+        return 0;
+    while (n < room && vpmm_pool_next(pool, &cursor, &view)) {
+        if (view.state != VPMM_REGION_QUARANTINED)
+            continue;
+        struct vpmm_root *root = vpmm_root_of(pool, view.address);
+        uint32_t number = vpmm_region_at(root, vpmm_root_page(pool, root, view.address));
+        vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
+        removals_out[n++] = (struct vpmm_removal){view.address, view.pages, 0};
+    }
+    return n;
+}
+
+/* Continues a walk over the extents that lie wholly in `span`, a complete free region, and are
+ * mapped nowhere else. */
+static const struct vpmm_extent *next_releasable(const struct vpmm_pool *pool,
+                                                 const struct vpmm_span *span, uint64_t *page)
+{
+    uint32_t number;
+    while ((number = vpmm_extent_next(pool, span, page)) != 0) {
+        const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
+        if (*page <= span->page + span->pages && extent->mappings == 1)
+            return extent;
+    }
+    return NULL;
+}
+
+static size_t take_from(struct vpmm_pool *pool, const struct vpmm_span *span, uint64_t pages,
+                        struct vpmm_removal *removals_out, size_t room)
+{
+    size_t n = 0;
+    uint64_t page = span->page;
+    for (uint64_t taken = 0; taken < pages && n < room;) {
+        const struct vpmm_extent *extent = next_releasable(pool, span, &page);
+        if (!extent || vpmm_table_reserve(&pool->regions, 2))
+            break;
+        struct vpmm_span whole = {span->root, extent->page, extent->pages};
+        vpmm_region_isolate(pool, &whole);
+        vpmm_region_make_busy(pool, &whole);
+        removals_out[n++] = (struct vpmm_removal){vpmm_root_address(pool, whole.root, whole.page),
+                                                  whole.pages, extent->handle};
+        taken += whole.pages;
+    }
+    return n;
+}
+
+/* Down the tree by size: what is left of a region is met again further down, and has nothing more
+ * to give. */
+size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
+                              struct vpmm_removal *removals_out, size_t room)
+{
+    size_t n = 0;
+    uint32_t number = vpmm_index_below(&pool->complete, UINT64_MAX, UINT64_MAX);
+    while (number && n < room && pages > 0) {
+        struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
+        size_t taken = take_from(pool, &span, pages, removals_out + n, room - n);
+        for (; taken > 0; taken--, n++)
+            pages -= removals_out[n].pages < pages ? removals_out[n].pages : pages;
+        number = vpmm_index_below(&pool->complete, span.pages,
+                                  vpmm_root_address(pool, span.root, span.page));
+    }
+    return n;
+}
+
+/* All of a complete region but the extents that only reach into it at its ends. */
+static uint64_t whole_pages(const struct vpmm_pool *pool, const struct vpmm_span *span)
+{
+    uint64_t end = span->page + span->pages;
+    uint64_t first = vpmm_bits_first_from(&span->root->extent_starts, span->page);
+    uint64_t last;
+    if (first >= end || !vpmm_bits_last_to(&span->root->extent_starts, end - 1, &last))
+        return 0;
+    uint64_t last_end = last + vpmm_extent_record(pool, span->root->extent_at[last])->pages;
+    return (last_end <= end ? last_end : last) - first;
+}
+
+uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool)
+{
+    uint64_t sum = 0;
+    for (uint32_t number = vpmm_index_first(&pool->complete); number;
+         number = vpmm_index_next(&pool->complete, number)) {
+        struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
+        uint64_t page = span.page;
+        const struct vpmm_extent *extent;
+        if (!pool->aliased_extents)
+            sum += whole_pages(pool, &span);
+        else
+            while ((extent = next_releasable(pool, &span, &page)))
+                sum += extent->pages;
+    }
+    return sum;
+}
+
+void vpmm_pool_removal_done(struct vpmm_pool *pool, const struct vpmm_removal *removal,
+                            enum vpmm_removal_outcome outcome)
+{
+    struct vpmm_root *root = vpmm_root_of(pool, removal->address);
+    assert(root);
+    struct vpmm_span span = {root, vpmm_root_page(pool, root, removal->address), removal->pages};
+    uint32_t number = vpmm_region_at(root, span.page);
+    assert(vpmm_region_state(vpmm_region_record(pool, number)) == VPMM_REGION_BUSY);
+    assert(outcome != VPMM_KEPT || removal->extent);
+    if (outcome != VPMM_REMOVED) {
+        vpmm_region_restore(pool, &span,
+                            outcome == VPMM_KEPT ? VPMM_REGION_FREE : VPMM_REGION_QUARANTINED);
+        return;
+    }
+    vpmm_extent_unmap(pool, &span);
+    vpmm_region_turn(pool, number, &(struct vpmm_content){.state = VPMM_REGION_HOLE});
+    (void)vpmm_region_merge(pool, number);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "preload/entry.h"
+
+#include "config/config.h"
+#include "driver/cuda.h"
+#include "observe/log.h"
+#include "preload/original.h"
+#include "preload/report.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+/* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
+ * destroyed. */
+struct world {
+    struct vpmm_config config;
+    struct vpmm_complaints complaints;
+    struct vpmm_cuda cuda;
+    struct vpmm_driver driver;
+    struct vpmm_router *router;
+    _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
+    atomic_bool has_handler; /* the dump signal leads to us */
+};
+
+static _Atomic(struct world *) the_world;
+/* Stands for a world in which every wrapper passes through. */
+static struct world passing;
+static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
+
+static struct world *world_or_null(void)
+{
+    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    return world == &passing ? NULL : world;
+}
+
+static bool has_pool(const struct world *world)
+{
+    for (int device = 0; device < VPMM_DEVICES_MAX; device++) {
+        if (vpmm_router_heap(world->router, device))
+            return true;
+    }
+    return false;
+}
+
+/* In a forked child the parent's memory is not there, and neither is a lock that another thread
+ * held. */
+static void become_child(void)
+{
+    struct world *world = world_or_null();
+    is_inside = false;
+    if (!world)
+        return;
+    bool had_pool = has_pool(world);
+    if (had_pool && atomic_load(&world->has_handler))
+        (void)signal(world->config.dump_signal, SIG_DFL);
+    atomic_store(&the_world, had_pool ? &passing : NULL);
+}
+
+static void answer_signal(int number)
+{
+    (void)number;
+    int saved_errno = errno;
+    struct world *world = world_or_null();
+    if (world)
+        vpmm_report_dump(&world->config, world->router);
+    errno = saved_errno;
+}
+
+/* A program that answers the signal, or ignores it, keeps doing so. */
+static void install_handler(struct world *world)
+{
+    struct sigaction old;
+    int number = world->config.dump_signal;
+    if (number == 0 || sigaction(number, NULL, &old) != 0)
+        return;
+    if ((old.sa_flags & SA_SIGINFO) != 0 || old.sa_handler != SIG_DFL)
+        return;
+    struct sigaction ours = {.sa_handler = answer_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+    (void)sigemptyset(&ours.sa_mask);
+    atomic_store(&world->has_handler, sigaction(number, &ours, NULL) == 0);
+}
+
+static void say_complaints(const struct vpmm_complaints *complaints)
+{
+    for (unsigned i = 0; i < complaints->n && i < VPMM_COMPLAINTS_MAX; i++)
+        vpmm_log(VPMM_LOG_IS_WARNING, "%s", complaints->text[i]);
+}
+
+static void meet_first_heap(void *self)
+{
+    struct world *world = self;
+    install_handler(world);
+    say_complaints(&world->complaints);
+}
+
+static void discard(struct world *world)
+{
+    vpmm_router_destroy(world->router);
+    vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
+}
+
+/* Reads the options, and makes the router if they and the driver allow it. */
+static bool furnish(struct world *world)
+{
+    const struct vpmm_first_heap first_heap = {world, meet_first_heap};
+    vpmm_config_read(&world->config, &world->complaints, NULL);
+    if (world->config.disable || !world->config.active)
+        return false;
+    if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
+        return false;
+    vpmm_log_set_level((int)world->config.log_level);
+    return vpmm_router_create(&world->config, &world->driver, &vpmm_memory_system, &first_heap,
+                              &world->router) == VPMM_OK;
+}
+
+static struct world *make_world(void)
+{
+    struct world *world = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *world);
+    if (!world)
+        return &passing;
+    if (furnish(world))
+        return world;
+    vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
+    return &passing;
+}
+
+/* The world of this process, or NULL while no driver is loaded. Racing threads each make one, and
+ * one is kept: without a lock, no fork can leave a child with a lock that nobody gives back. */
+static struct world *find_world(void)
+{
+    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    if (world || !vpmm_original_find())
+        return world;
+    struct world *made = make_world();
+    if (made != &passing && pthread_atfork(NULL, NULL, become_child) != 0) {
+        discard(made);
+        made = &passing;
+    }
+    if (atomic_compare_exchange_strong(&the_world, &world, made))
+        return made;
+    if (made != &passing)
+        discard(made);
+    return world;
+}
+
+struct vpmm_router *vpmm_enter(void)
+{
+    if (is_inside)
+        return NULL;
+    is_inside = true;
+    struct world *world = find_world();
+    if (world && world->router)
+        return world->router;
+    is_inside = false;
+    return NULL;
+}
+
+void vpmm_leave(void)
+{
+    is_inside = false;
+}
+
+void vpmm_entry_set_primary(CUdevice device, CUcontext context)
+{
+    struct world *world = world_or_null();
+    if (world && device >= 0 && device < VPMM_DEVICES_MAX)
+        atomic_store(&world->primaries[device], context);
+}
+
+CUcontext vpmm_entry_primary(CUdevice device)
+{
+    struct world *world = world_or_null();
+    return world && device >= 0 && device < VPMM_DEVICES_MAX
+               ? atomic_load(&world->primaries[device])
+               : NULL;
+}
+
+int vpmm_entry_device_of_pool(CUmemoryPool pool)
+{
+    CUmemoryPool default_pool;
+    for (int device = 0; device < VPMM_DEVICES_MAX; device++) {
+        if (VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &default_pool, device) != CUDA_SUCCESS)
+            return -1;
+        if (default_pool == pool)
+            return device;
+    }
+    return -1;
+}
+
+/* At exit: no driver call and no message; only what the user asked for. */
+__attribute__((destructor)) static void finish(void)
+{
+    struct world *world = world_or_null();
+    if (world && world->config.stats && has_pool(world))
+        vpmm_report_stats(&world->config, world->router);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* The composition root: the one place that knows the environment, the real driver and the process.
+ * It owns the router and every writable variable of this folder. Nothing is made when the library
+ * is loaded; the router comes with the program's first call of a wrapper, the dump signal and all
+ * messages with its first pool. */
+#ifndef VPMM_PRELOAD_ENTRY_H
+#define VPMM_PRELOAD_ENTRY_H
+
+#include "driver/driver.h"
+#include "route/route.h"
+
+#include <cuda.h>
+
+/* The router, with the calling thread marked as inside us until vpmm_leave; or NULL where the
+ * original function must serve: disabled, not active in this program, a forked child whose parent
+ * had a pool, or a call out of our own code. */
+struct vpmm_router *vpmm_enter(void);
+void vpmm_leave(void);
+
+/* The device whose default memory pool `pool` is, or -1 (driver). */
+int vpmm_entry_device_of_pool(CUmemoryPool pool);
+
+/* Remembers the primary context of `device`, and tells it: NULL when the program never retained it.
+ */
+void vpmm_entry_set_primary(CUdevice device, CUcontext context);
+CUcontext vpmm_entry_primary(CUdevice device);
+
+/* The seam's name of a driver's handle. */
+static inline vpmm_context_handle vpmm_context_of(CUcontext context)
+{
+    return (vpmm_context_handle)(void *)context;
+}
+
+/* The same for a stream; NULL means what it means in the plain spelling or in the per-thread one.
+ */
+static inline vpmm_stream_handle vpmm_stream_of(CUstream stream, vpmm_stream_handle null_stream)
+{
+    return stream ? (vpmm_stream_handle)(void *)stream : null_stream;
+}
+
+#endif

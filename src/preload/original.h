@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* The functions that we stand in front of: the real dlsym and the driver's own code, found once and
+ * without any name private to glibc. Never loads a driver: it only finds the one that the program
+ * has loaded. */
+#ifndef VPMM_PRELOAD_ORIGINAL_H
+#define VPMM_PRELOAD_ORIGINAL_H
+
+#include "preload/api.h"
+
+#include <stdbool.h>
+
+typedef void *vpmm_dlsym_fn(void *handle, const char *name);
+
+/* The dlsym to which a program's look-ups go on, or NULL when this C library has none that we know.
+ * Works before any constructor ran; takes no lock and allocates nothing. */
+vpmm_dlsym_fn *vpmm_original_dlsym_next(void);
+
+/* Whether `address` is code of the libcuda that the program uses; the first libcuda ever seen
+ * becomes that one. Safe in dlsym. */
+bool vpmm_original_is_driver(const void *address);
+
+/* Fills the table of originals if it is not filled yet. False when no libcuda is loaded. Not to be
+ * called in dlsym. */
+bool vpmm_original_find(void);
+
+/* The address of driver function `name`, or NULL. For the seam's implementation. */
+void *vpmm_original_lookup(void *self, const char *name);
+
+/* The original of one wrapper, or NULL. */
+vpmm_code *vpmm_original_at(enum vpmm_api api);
+
+/* Calls the original of `name`. Without a driver to ask, the program learns that there is none. */
+#define VPMM_ORIGINAL(name, ...)                                                                   \
+    (vpmm_original_at(VPMM_API_##name)                                                             \
+         ? ((name##_fn *)vpmm_original_at(VPMM_API_##name))(__VA_ARGS__)                           \
+         : CUDA_ERROR_NOT_INITIALIZED)
+
+#endif

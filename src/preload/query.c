@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* The wrappers that answer questions about memory, as bare CUDA answers them for a block of that
+ * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes are the program's: what lies
+ * behind them, up to the page, is answered by the original. */
+#include "preload/entry.h"
+#include "preload/original.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* Keeps our buffer ids apart from the driver's, which count up from 1. */
+#define BUFFER_ID_OURS (1ULL << 63)
+
+struct block {
+    struct vpmm_region_view view;
+    int device;
+};
+
+/* The live block of ours whose requested bytes hold `address`. */
+static bool find_block(struct vpmm_router *router, CUdeviceptr address, struct block *block_out)
+{
+    return vpmm_router_find(router, address, &block_out->view, &block_out->device) &&
+           address - block_out->view.address < block_out->view.owner.bytes;
+}
+
+CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+    CUresult result = VPMM_ORIGINAL(cuMemGetInfo_v2, free_out, total_out);
+    struct vpmm_router *router = result == CUDA_SUCCESS && free_out ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    size_t free_bytes, total_bytes;
+    if (VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes) == CUDA_SUCCESS &&
+        total_bytes >= *free_out) {
+        uint64_t ours = vpmm_router_reusable_bytes(router);
+        uint64_t room = total_bytes - *free_out;
+        *free_out += ours < room ? ours : room;
+    }
+    vpmm_leave();
+    return result;
+}
+
+CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_out,
+                                           CUdeviceptr address)
+{
+    struct block block;
+    struct vpmm_router *router = vpmm_enter();
+    if (router) {
+        bool is_ours = find_block(router, address, &block);
+        vpmm_leave();
+        if (is_ours) {
+            if (base_out)
+                *base_out = block.view.address;
+            if (bytes_out)
+                *bytes_out = block.view.owner.bytes;
+            return CUDA_SUCCESS;
+        }
+    }
+    return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, address);
+}
+
+/* The driver says NULL for mapped memory, which is right for cudaMallocAsync. */
+static void rewrite_context(struct vpmm_router *router, const struct block *block, void *value)
+{
+    const struct vpmm_owner *owner = &block->view.owner;
+    struct vpmm_context *context =
+        vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
+    if (owner->is_async || !context)
+        return;
+    vpmm_context_handle handle = vpmm_context_raw(context);
+    memcpy(value, &handle, sizeof handle);
+}
+
+static void rewrite_pool(const struct block *block, void *value)
+{
+    CUmemoryPool pool;
+    if (block->view.owner.is_async &&
+        VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &pool, block->device) == CUDA_SUCCESS)
+        memcpy(value, &pool, sizeof pool);
+}
+
+/* Replaces what the driver said about our block by what the program would see without us. Left as
+ * the driver says: CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 0, because cuIpcGetMemHandle
+ * does refuse this memory. */
+static void rewrite(struct vpmm_router *router, const struct block *block,
+                    CUpointer_attribute attribute, void *value)
+{
+    const struct vpmm_region_view *view = &block->view;
+    CUdeviceptr base = view->address;
+    size_t bytes = view->owner.bytes;
+    unsigned long long id = view->owner.id | BUFFER_ID_OURS;
+    unsigned long long no_handle_types = 0;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        memcpy(value, &base, sizeof base);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        memcpy(value, &bytes, sizeof bytes);
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        memcpy(value, &id, sizeof id);
+        break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        rewrite_context(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        memcpy(value, &no_handle_types, sizeof no_handle_types);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        rewrite_pool(block, value);
+        break;
+    default:
+        break;
+    }
+}
+
+CUresult vpmm_wrap_cuPointerGetAttribute(void *value_out, CUpointer_attribute attribute,
+                                         CUdeviceptr address)
+{
+    CUresult result = VPMM_ORIGINAL(cuPointerGetAttribute, value_out, attribute, address);
+    struct block block;
+    struct vpmm_router *router = result == CUDA_SUCCESS && value_out ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    if (find_block(router, address, &block))
+        rewrite(router, &block, attribute, value_out);
+    vpmm_leave();
+    return result;
+}
+
+CUresult vpmm_wrap_cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes,
+                                          void **values_out, CUdeviceptr address)
+{
+    CUresult result = VPMM_ORIGINAL(cuPointerGetAttributes, n, attributes, values_out, address);
+    struct block block;
+    struct vpmm_router *router = result == CUDA_SUCCESS && n > 0 ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    bool is_ours = find_block(router, address, &block);
+    for (unsigned i = 0; is_ours && i < n; i++) {
+        if (values_out[i])
+            rewrite(router, &block, attributes[i], values_out[i]);
+    }
+    vpmm_leave();
+    return result;
+}
+
+/* Bare CUDA has no such handle for memory of either kind; one of several extents would stand for
+ * the wrong range. */
+CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle_out,
+                                               void *address)
+{
+    struct vpmm_router *router = vpmm_enter();
+    if (router) {
+        struct block block;
+        bool is_ours = vpmm_router_find(router, (uintptr_t)address, &block.view, &block.device);
+        vpmm_leave();
+        if (is_ours)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return VPMM_ORIGINAL(cuMemRetainAllocationHandle, handle_out, address);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+#include "route/router.h"
+
+#include "base/bytes.h"
+#include "observe/log.h"
+
+#define DEFAULT_SLACK_PERCENT 2
+
+static bool is_device(int device)
+{
+    return device >= 0 && device < VPMM_DEVICES_MAX;
+}
+
+static uint64_t bit(int device)
+{
+    return (uint64_t)1 << device;
+}
+
+/* ---- facts ---- */
+
+/* A page size that does not fit even 64 bits after rounding is larger than any device. */
+static uint64_t page_bytes(uint64_t asked, uint64_t granularity_bytes)
+{
+    uint64_t page = granularity_bytes;
+    if (asked && granularity_bytes && !vpmm_bytes_round_up(asked, granularity_bytes, &page))
+        page = UINT64_MAX;
+    return page;
+}
+
+enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
+{
+    if (!is_device(number))
+        return VPMM_INVALID;
+    struct device *device = &router->devices[number];
+    if (vpmm_atomic_load(&device->is_known))
+        return VPMM_OK;
+    struct vpmm_device_facts facts;
+    enum vpmm_status status = router->driver->device_facts(router->driver->self, number, &facts);
+    if (status)
+        return status;
+    vpmm_lock_take(&router->lock);
+    if (!vpmm_atomic_load(&device->is_known)) {
+        device->facts = facts;
+        device->page_bytes = page_bytes(router->config->page_bytes, facts.granularity_bytes);
+        device->threshold_bytes =
+            router->config->min_bytes ? router->config->min_bytes : device->page_bytes;
+        device->is_off = device->page_bytes > facts.total_bytes;
+        vpmm_atomic_store(&device->is_known, 1);
+    }
+    vpmm_lock_give(&router->lock);
+    return VPMM_OK;
+}
+
+/* ---- peers ---- */
+
+/* Lets `peer` reach the memory of `owner`, whose heap may not exist yet. */
+static void connect(struct vpmm_router *router, struct vpmm_heap *heap, int owner, int peer)
+{
+    bool is_possible = false;
+    enum vpmm_status status =
+        router->driver->peer_possible(router->driver->self, peer, owner, &is_possible);
+    if (!status && is_possible && heap)
+        status = vpmm_heap_add_peer(heap, peer);
+    if (!status && is_possible)
+        return;
+    vpmm_atomic_store(&router->is_unconnected, 1);
+    vpmm_log(
+        VPMM_LOG_IS_INFO,
+        "device %d cannot reach the pool of device %d (%s): cudaMalloc passes through from now on",
+        peer, owner, status ? vpmm_status_text(status) : "the devices are not peers");
+}
+
+void vpmm_router_context_made(struct vpmm_router *router, int device)
+{
+    if (!is_device(device))
+        return;
+    vpmm_lock_take(&router->lock);
+    uint64_t others = router->seen_devices;
+    bool is_first = !(others & bit(device));
+    router->seen_devices |= bit(device);
+    vpmm_lock_give(&router->lock);
+    for (int other = 0; is_first && other < VPMM_DEVICES_MAX; other++) {
+        if (!(others & bit(other)))
+            continue;
+        connect(router, vpmm_router_heap(router, device), device, other);
+        connect(router, vpmm_router_heap(router, other), other, device);
+    }
+}
+
+void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer)
+{
+    if (!is_device(device) || !is_device(peer) || device == peer)
+        return;
+    vpmm_lock_take(&router->lock);
+    router->devices[device].granted_peers |= bit(peer);
+    vpmm_lock_give(&router->lock);
+    struct vpmm_heap *heap = vpmm_router_heap(router, device);
+    enum vpmm_status status = heap ? vpmm_heap_add_peer(heap, peer) : VPMM_OK;
+    if (status)
+        vpmm_log(VPMM_LOG_IS_WARNING, "device %d got no access to the pool of device %d: %s", peer,
+                 device, vpmm_status_text(status));
+}
+
+void vpmm_router_pool_set(struct vpmm_router *router, int device, bool is_default)
+{
+    if (is_device(device))
+        vpmm_atomic_store(&router->devices[device].has_other_pool, !is_default);
+}
+
+/* ---- heaps ---- */
+
+struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device)
+{
+    return is_device(device) ? vpmm_atomic_load(&router->devices[device].heap) : NULL;
+}
+
+static uint64_t eager_pages(const struct vpmm_amount *pages, const struct device *device)
+{
+    uint64_t device_pages = device->facts.total_bytes / device->page_bytes;
+    return pages->is_percent ? device_pages * pages->value / 100 : pages->value;
+}
+
+static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int number,
+                                           const struct device *device)
+{
+    const struct vpmm_amount *slack = &config->slack;
+    uint64_t slack_percent = slack->is_percent ? slack->value : 0;
+    struct vpmm_heap_params params = {
+        .device = number,
+        .page_bytes = device->page_bytes,
+        .root_bytes = config->va_bytes,
+        .eager_pages = eager_pages(&config->pages, device),
+        .extent_pages_max = config->extent_pages_max,
+        .slack_bytes = slack->is_percent ? 0 : slack->value,
+        .slack_percent = config->slack_is_default ? DEFAULT_SLACK_PERCENT : slack_percent,
+        .free_waits = config->free_sync,
+    };
+    (void)vpmm_bytes_round_up(params.root_bytes, params.page_bytes, &params.root_bytes);
+    return params;
+}
+
+/* Shows the heap to everybody once every device that was seen until then can reach it: a device
+ * seen later finds it. */
+static void publish(struct vpmm_router *router, int number, struct vpmm_heap *heap)
+{
+    struct device *device = &router->devices[number];
+    uint64_t done = bit(number);
+    vpmm_lock_take(&router->lock);
+    for (;;) {
+        uint64_t missing = (router->seen_devices | device->granted_peers) & ~done;
+        if (!missing)
+            break;
+        vpmm_lock_give(&router->lock);
+        for (int peer = 0; peer < VPMM_DEVICES_MAX; peer++)
+            if (missing & bit(peer))
+                connect(router, heap, number, peer);
+        done |= missing;
+        vpmm_lock_take(&router->lock);
+    }
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    vpmm_atomic_store(&router->heaps[n], heap);
+    vpmm_atomic_store(&router->n_heaps, n + 1);
+    vpmm_atomic_store(&device->heap, heap);
+    vpmm_lock_give(&router->lock);
+    if (n == 0 && router->first_heap.call)
+        router->first_heap.call(router->first_heap.self);
+}
+
+static enum vpmm_status make_heap(struct vpmm_router *router, int number)
+{
+    const struct device *device = &router->devices[number];
+    const struct vpmm_config *config = router->config;
+    struct vpmm_heap_params params = heap_params(config, number, device);
+    struct vpmm_heap *heap;
+    vpmm_router_context_made(router, number);
+    enum vpmm_status status =
+        vpmm_heap_create(&params, router->driver, router->order, router->memory, &heap);
+    if (status) {
+        vpmm_log(VPMM_LOG_IS_WARNING, "no pool for device %d: %s", number,
+                 vpmm_status_text(status));
+        return status;
+    }
+    publish(router, number, heap);
+    if (config->page_bytes && config->page_bytes != device->page_bytes)
+        vpmm_log(
+            VPMM_LOG_IS_WARNING,
+            "VPMM_PAGE_SIZE=%llu is no multiple of the granularity of device %d, %llu; using %llu",
+            (unsigned long long)config->page_bytes, number,
+            (unsigned long long)device->facts.granularity_bytes,
+            (unsigned long long)device->page_bytes);
+    return VPMM_OK;
+}
+
+/* True when it is now the caller's to make the heap; otherwise it exists or never will. */
+static bool begin_making(struct vpmm_router *router, struct device *device)
+{
+    vpmm_lock_take(&router->lock);
+    while (device->is_making)
+        (void)pthread_cond_wait(&router->changed, &router->lock.mutex);
+    bool is_ours = !vpmm_atomic_load(&device->heap) && !device->is_hopeless;
+    device->is_making = is_ours;
+    vpmm_lock_give(&router->lock);
+    return is_ours;
+}
+
+static void end_making(struct vpmm_router *router, struct device *device, enum vpmm_status status)
+{
+    vpmm_lock_take(&router->lock);
+    device->is_making = false;
+    device->is_hopeless = status == VPMM_NOT_SUPPORTED;
+    (void)pthread_cond_broadcast(&router->changed);
+    vpmm_lock_give(&router->lock);
+}
+
+enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int number,
+                                          struct vpmm_heap **heap_out)
+{
+    struct device *device = &router->devices[number];
+    struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    if (!heap && begin_making(router, device)) {
+        enum vpmm_status status = make_heap(router, number);
+        end_making(router, device, status);
+        if (status)
+            return status;
+    }
+    heap = vpmm_atomic_load(&device->heap);
+    if (!heap)
+        return VPMM_NOT_SUPPORTED;
+    *heap_out = heap;
+    return VPMM_OK;
+}

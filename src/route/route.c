@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+#include "route/router.h"
+
+#include "base/bytes.h"
+#include "observe/log.h"
+
+#define BYTES_TEXT 24
+
+enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
+                                    const struct vpmm_driver *driver,
+                                    const struct vpmm_memory *memory,
+                                    const struct vpmm_first_heap *first_heap,
+                                    struct vpmm_router **router_out)
+{
+    struct vpmm_router *router = memory->map(memory->self, sizeof *router);
+    if (!router)
+        return VPMM_NO_METADATA;
+    enum vpmm_status status = vpmm_order_create(driver, memory, &router->order);
+    if (status) {
+        memory->unmap(memory->self, router, sizeof *router);
+        return status;
+    }
+    router->config = config;
+    router->driver = driver;
+    router->memory = memory;
+    router->first_heap = *first_heap;
+    vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
+    (void)pthread_cond_init(&router->changed, NULL);
+    *router_out = router;
+    return VPMM_OK;
+}
+
+void vpmm_router_destroy(struct vpmm_router *router)
+{
+    if (!router)
+        return;
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; i < n; i++)
+        vpmm_heap_destroy(vpmm_atomic_load(&router->heaps[i]));
+    vpmm_order_destroy(router->order);
+    (void)pthread_cond_destroy(&router->changed);
+    vpmm_lock_finish(&router->lock);
+    router->memory->unmap(router->memory->self, router, sizeof *router);
+}
+
+struct vpmm_order *vpmm_router_order(struct vpmm_router *router)
+{
+    return router->order;
+}
+
+/* ---- malloc ---- */
+
+/* Who asks: the context, and the stream if there is one. */
+struct caller {
+    struct vpmm_context *context;
+    struct vpmm_stream stream;
+};
+
+static enum vpmm_status identify(struct vpmm_router *router,
+                                 const struct vpmm_route_request *request, struct caller *caller)
+{
+    if (!request->is_async)
+        return vpmm_order_context(router->order, NULL, &caller->context);
+    enum vpmm_status status = vpmm_order_stream(router->order, request->stream, &caller->stream);
+    if (!status)
+        caller->context = caller->stream.context;
+    return status;
+}
+
+static bool names_default_pool(struct vpmm_router *router, const struct vpmm_route_request *request,
+                               int device)
+{
+    return request->names_default_pool ? request->pool_device == device
+                                       : !vpmm_atomic_load(&router->devices[device].has_other_pool);
+}
+
+/* Asks the policy. POOL: `caller` is set and its device is known. */
+static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_route_request *request,
+                              struct caller *caller)
+{
+    struct vpmm_route_question question = {
+        .bytes = request->bytes,
+        .is_async = request->is_async,
+        .names_explicit_pool = request->names_explicit_pool,
+        .peers_possible = !vpmm_atomic_load(&router->is_unconnected),
+        .is_disabled = router->config->disable || !router->config->active,
+    };
+    if (question.is_disabled)
+        return vpmm_route_decide(&question);
+    enum vpmm_status status = identify(router, request, caller);
+    question.has_context = status != VPMM_NO_CONTEXT;
+    question.is_capturing =
+        status == VPMM_CAPTURED || caller->stream.is_capturing || request->is_refused;
+    if (!status) {
+        int number = vpmm_context_device(caller->context);
+        status = vpmm_router_learn(router, number);
+        if (status)
+            return VPMM_ROUTE_OTHER;
+        const struct device *device = &router->devices[number];
+        question.threshold_bytes = device->threshold_bytes;
+        question.device_bytes = device->facts.total_bytes;
+        question.has_vmm = device->facts.has_vmm;
+        question.is_disabled = device->is_off;
+        question.names_default_pool = names_default_pool(router, request, number);
+    }
+    bool is_understood = !status || status == VPMM_NO_CONTEXT || status == VPMM_CAPTURED;
+    return is_understood ? vpmm_route_decide(&question) : VPMM_ROUTE_OTHER;
+}
+
+/* The heap of the current context's device, or NULL. */
+static struct vpmm_heap *current_heap(struct vpmm_router *router)
+{
+    struct vpmm_context *context;
+    if (!vpmm_atomic_load(&router->n_heaps) ||
+        vpmm_order_context(router->order, NULL, &context) != VPMM_OK)
+        return NULL;
+    return vpmm_router_heap(router, vpmm_context_device(context));
+}
+
+static uint64_t largest_free_pages(const struct vpmm_pool *pool)
+{
+    struct vpmm_region_view view;
+    uint64_t largest = 0, run = 0;
+    for (uint64_t cursor = 0; vpmm_pool_next(pool, &cursor, &view);) {
+        run = view.state == VPMM_REGION_FREE ? run + view.pages : 0;
+        largest = run > largest ? run : largest;
+    }
+    return largest;
+}
+
+static void log_full(struct vpmm_router *router, struct vpmm_heap *heap,
+                     const struct vpmm_route_request *request)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(vpmm_heap_pool(heap), &totals);
+    uint64_t page = vpmm_heap_page_bytes(heap);
+    uint64_t device_free = 0, device_total;
+    char asked[BYTES_TEXT], live[BYTES_TEXT], held[BYTES_TEXT], run[BYTES_TEXT],
+        pending[BYTES_TEXT], left[BYTES_TEXT] = "unknown";
+    /* The driver tells of the current context's device only. */
+    bool is_current = current_heap(router) == heap;
+    (void)vpmm_bytes_print(request->bytes, asked, sizeof asked);
+    (void)vpmm_bytes_print(totals.live_pages * page, live, sizeof live);
+    (void)vpmm_bytes_print(totals.held_pages * page, held, sizeof held);
+    (void)vpmm_bytes_print(largest_free_pages(vpmm_heap_pool(heap)) * page, run, sizeof run);
+    (void)vpmm_bytes_print(totals.zombie_pages * page, pending, sizeof pending);
+    if (is_current &&
+        !router->driver->memory_info(router->driver->self, &device_free, &device_total))
+        (void)vpmm_bytes_print(device_free, left, sizeof left);
+    vpmm_log(
+        VPMM_LOG_IS_WARNING,
+        "device %d has no room for %s of %s: live %s, held %s, largest free run %s, waiting to "
+        "be unmapped %s, free on the device %s; finished work was reaped, free memory given "
+        "back and waited for as far as is safe; asking CUDA instead",
+        vpmm_heap_device(heap), asked, request->is_async ? "cudaMallocAsync" : "cudaMalloc", live,
+        held, run, pending, left);
+}
+
+static enum vpmm_route route_of_status(enum vpmm_status status)
+{
+    switch (status) {
+    case VPMM_OK:
+        return VPMM_ROUTE_POOL;
+    case VPMM_NO_MEMORY:
+        return VPMM_ROUTE_FULL;
+    case VPMM_CAPTURED:
+        return VPMM_ROUTE_CAPTURING;
+    case VPMM_NOT_SUPPORTED:
+        return VPMM_ROUTE_NO_VMM;
+    default:
+        return VPMM_ROUTE_OTHER;
+    }
+}
+
+static enum vpmm_route serve(struct vpmm_router *router, const struct vpmm_route_request *request,
+                             uint64_t *address_out)
+{
+    struct caller caller = {0};
+    struct vpmm_heap *heap;
+    enum vpmm_route route = decide(router, request, &caller);
+    if (route != VPMM_ROUTE_POOL)
+        return route;
+    enum vpmm_status status =
+        vpmm_router_require_heap(router, vpmm_context_device(caller.context), &heap);
+    if (status)
+        return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
+    const struct vpmm_request wanted = {request->bytes, caller.context,
+                                        request->is_async ? &caller.stream : NULL};
+    route = route_of_status(vpmm_heap_malloc(heap, &wanted, address_out));
+    if (route == VPMM_ROUTE_FULL)
+        log_full(router, heap, request);
+    return route;
+}
+
+enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
+                                   const struct vpmm_route_request *request, uint64_t *address_out)
+{
+    enum vpmm_route route = serve(router, request, address_out);
+    vpmm_atomic_add(&router->counts[request->is_async][route], 1);
+    return route;
+}
+
+void vpmm_router_counts(struct vpmm_router *router, bool is_async,
+                        uint64_t counts_out[VPMM_ROUTE_COUNT])
+{
+    for (unsigned i = 0; i < VPMM_ROUTE_COUNT; i++)
+        counts_out[i] = vpmm_atomic_load(&router->counts[is_async][i]);
+}
+
+/* ---- free and find ---- */
+
+/* The heap whose address space holds `address`, and the region there. */
+static struct vpmm_heap *heap_at(struct vpmm_router *router, uint64_t address,
+                                 struct vpmm_region_view *view_out)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; i < n; i++) {
+        struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
+        if (vpmm_heap_find(heap, address, view_out) == VPMM_OK)
+            return heap;
+    }
+    return NULL;
+}
+
+enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
+                                       vpmm_stream_handle handle, enum vpmm_status *status_out)
+{
+    struct vpmm_region_view view;
+    struct vpmm_stream stream;
+    enum vpmm_status waited = VPMM_OK;
+    struct vpmm_heap *heap = heap_at(router, address, &view);
+    if (!heap)
+        return VPMM_FREE_NOT_OURS;
+    if (handle && (vpmm_order_stream(router->order, handle, &stream) || stream.is_capturing))
+        return VPMM_FREE_NOT_OURS;
+    if (vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited))
+        return VPMM_FREE_NOT_OURS;
+    *status_out = waited;
+    return VPMM_FREED;
+}
+
+bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
+                      struct vpmm_region_view *view_out, int *device_out)
+{
+    struct vpmm_region_view view;
+    struct vpmm_heap *heap = heap_at(router, address, &view);
+    if (!heap || view.state != VPMM_REGION_LIVE)
+        return false;
+    *view_out = view;
+    *device_out = vpmm_heap_device(heap);
+    return true;
+}
+
+/* ---- memory that may go back ---- */
+
+bool vpmm_router_relieve(struct vpmm_router *router)
+{
+    struct vpmm_heap *heap = current_heap(router);
+    return heap && vpmm_heap_trim(heap, UINT64_MAX) > 0;
+}
+
+uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router)
+{
+    struct vpmm_heap *heap = current_heap(router);
+    if (!heap)
+        return 0;
+    vpmm_heap_reap(heap);
+    return vpmm_heap_releasable_bytes(heap);
+}
+
+/* ---- contexts that go ---- */
+
+/* Afterwards the handle may mean nothing, or another context: its id is learnt before. */
+void vpmm_router_context_leaving(struct vpmm_router *router, vpmm_context_handle handle)
+{
+    struct vpmm_context *context;
+    if (!handle)
+        return;
+    if (vpmm_atomic_load(&router->n_heaps) &&
+        vpmm_order_context(router->order, handle, &context) == VPMM_OK) {
+        unsigned i = 0;
+        vpmm_lock_take(&router->lock);
+        while (i < LEAVING_MAX && router->leaving[i].handle && router->leaving[i].handle != handle)
+            i++;
+        if (i < LEAVING_MAX)
+            router->leaving[i] = (struct leaving){handle, vpmm_context_id(context)};
+        vpmm_lock_give(&router->lock);
+    }
+    vpmm_order_context_leaving(router->order, handle);
+}
+
+/* The id of a context that was leaving, or 0. */
+static uint64_t take_leaving(struct vpmm_router *router, vpmm_context_handle handle)
+{
+    uint64_t id = 0;
+    vpmm_lock_take(&router->lock);
+    for (unsigned i = 0; i < LEAVING_MAX; i++)
+        if (router->leaving[i].handle == handle) {
+            id = router->leaving[i].context_id;
+            router->leaving[i] = (struct leaving){NULL, 0};
+        }
+    vpmm_lock_give(&router->lock);
+    return id;
+}
+
+void vpmm_router_context_left(struct vpmm_router *router, vpmm_context_handle handle,
+                              bool destroyed)
+{
+    if (!handle)
+        return;
+    uint64_t id = take_leaving(router, handle);
+    vpmm_order_context_left(router->order, handle, destroyed);
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; id && destroyed && i < n; i++)
+        vpmm_heap_context_gone(vpmm_atomic_load(&router->heaps[i]), id);
+}

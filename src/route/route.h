@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* Who serves this request? The router holds one heap a device and the process's order; its policy
+ * is a pure function that gives a reason with each answer. The preload asks it first and calls the
+ * original function when it says no.
+ *
+ * Any thread may call anything here, holding no lock of ours. */
+#ifndef VPMM_ROUTE_ROUTE_H
+#define VPMM_ROUTE_ROUTE_H
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "config/config.h"
+#include "driver/driver.h"
+#include "heap/heap.h"
+#include "order/order.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Who serves a request, and why it is not us. */
+#define VPMM_ROUTE_LIST(X)                                                                         \
+    X(POOL, "served by the pool")                                                                  \
+    X(SMALL, "smaller than the threshold")                                                         \
+    X(LARGE, "larger than the device")                                                             \
+    X(CAPTURING, "the stream is capturing")                                                        \
+    X(NO_CONTEXT, "no current context")                                                            \
+    X(NO_VMM, "the device cannot do it")                                                           \
+    X(EXPLICIT_POOL, "another memory pool was named")                                              \
+    X(OTHER_POOL, "the device's current memory pool was changed")                                  \
+    X(NO_PEER, "two devices of the process cannot reach each other")                               \
+    X(DISABLED, "disabled")                                                                        \
+    X(FULL, "out of memory")                                                                       \
+    X(OTHER, "something else failed")
+#define VPMM_ROUTE_ENUM(name, text) VPMM_ROUTE_##name,
+enum vpmm_route {
+    VPMM_ROUTE_LIST(VPMM_ROUTE_ENUM) VPMM_ROUTE_COUNT
+};
+#undef VPMM_ROUTE_ENUM
+/* A short static text. */
+const char *vpmm_route_text(enum vpmm_route route);
+
+/* Everything the decision depends on. */
+struct vpmm_route_question {
+    uint64_t bytes;
+    uint64_t threshold_bytes; /* requests below it pass through */
+    uint64_t device_bytes;
+    bool is_async;
+    bool is_capturing;
+    bool has_context;
+    bool has_vmm;
+    bool names_default_pool; /* cudaMallocAsync: its pool, named or current, is the device's default
+                                pool */
+    bool names_explicit_pool; /* cudaMallocFromPoolAsync on another pool */
+    bool peers_possible;
+    bool is_disabled;
+};
+/* The policy: pure, no state. */
+enum vpmm_route vpmm_route_decide(const struct vpmm_route_question *question);
+
+struct vpmm_router;
+
+/* What to do when the process gets its first heap; called once, with no lock held, by the thread
+ * that made the heap and before that thread's request is answered. */
+struct vpmm_first_heap {
+    void *self;
+    void (*call)(void *self); /* NULL: nothing */
+};
+
+/* NO_METADATA. All arguments outlive the router (`first_heap` is copied). No driver call is made.
+ */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
+                                                    const struct vpmm_driver *driver,
+                                                    const struct vpmm_memory *memory,
+                                                    const struct vpmm_first_heap *first_heap,
+                                                    struct vpmm_router **router_out);
+/* Destroys heaps and order. For tests. */
+void vpmm_router_destroy(struct vpmm_router *router);
+
+struct vpmm_route_request {
+    uint64_t bytes;
+    bool is_async;
+    vpmm_stream_handle stream; /* async: never NULL, see driver.h */
+    bool names_explicit_pool;  /* a pool was named that is not the default pool of its device */
+    bool names_default_pool;   /* a pool was named, and it is the default pool of its device */
+    int pool_device;           /* that device; only with names_default_pool */
+    bool is_refused;           /* the driver refuses it because of a capture */
+};
+
+/* Serves the request (POOL and an address), or says why the original function must. */
+enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
+                                   const struct vpmm_route_request *request, uint64_t *address_out);
+
+/* What became of a free. */
+enum vpmm_free_answer {
+    VPMM_FREED,         /* done; for cudaFree see `status_out` */
+    VPMM_FREE_NOT_OURS, /* the original function must answer: it is not a live region of ours (or
+                           the stream is capturing, or its context is not there: bare CUDA refuses
+                           that with the code the program expects) */
+};
+/* `stream` NULL: cudaFree. `status_out`: BROKEN where VPMM_FREE_SYNC's wait met a sticky error. */
+enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
+                                       vpmm_stream_handle stream, enum vpmm_status *status_out);
+
+/* The live region of ours that holds `address`, and its heap's device. False when there is none. No
+ * lock, no driver. */
+bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
+                      struct vpmm_region_view *view_out, int *device_out);
+
+/* An allocation that is not ours failed for lack of memory on the device of the current context:
+ * gives wholly free extents back. True when any were, so that the caller tries once more. */
+bool vpmm_router_relieve(struct vpmm_router *router);
+
+/* Bytes to add to what cuMemGetInfo reports as free for the device of the current context. */
+uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router);
+
+/* ---- what the program tells the driver, and we overhear ---- */
+
+/* A context exists (after cuCtxCreate, cuDevicePrimaryCtxRetain): a second device makes extents
+ * accessible to peers. */
+void vpmm_router_context_made(struct vpmm_router *router, int device);
+/* Before and after the real call that may destroy the context `handle` (NULL: nothing happens); see
+ * order.h. */
+void vpmm_router_context_leaving(struct vpmm_router *router, vpmm_context_handle handle);
+void vpmm_router_context_left(struct vpmm_router *router, vpmm_context_handle handle,
+                              bool destroyed);
+/* The current memory pool of `device` was set. */
+void vpmm_router_pool_set(struct vpmm_router *router, int device, bool is_default);
+/* cuMemPoolSetAccess on the default pool of `device` gave `peer` access. */
+void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer);
+struct vpmm_order *vpmm_router_order(struct vpmm_router *router);
+
+/* ---- looking ---- */
+
+/* The heap of `device`, or NULL if it has none (yet). Any thread, also in a signal handler. */
+struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device);
+/* Requests by answer, all devices. */
+void vpmm_router_counts(struct vpmm_router *router, bool is_async,
+                        uint64_t counts_out[VPMM_ROUTE_COUNT]);
+
+#endif

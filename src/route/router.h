@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* The router's own state. Private to this folder: route.c serves requests, devices.c makes heaps
+ * and connects devices.
+ *
+ * The lock guards what is marked with it and is never held during a driver call. A heap is made by
+ * one thread, and the others that want the same one wait on `changed`. That cannot deadlock: the
+ * maker waits for nothing that they could hold. They hold no lock of ours (nobody calls the router
+ * with one), and they come from the program, so they are not inside the driver either; the maker's
+ * own driver calls do not come back to the router. */
+#ifndef VPMM_ROUTE_ROUTER_H
+#define VPMM_ROUTE_ROUTER_H
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "route/route.h"
+
+#define LEAVING_MAX 16
+
+struct device {
+    vpmm_atomic32 is_known; /* the next four are valid, and constant from then on */
+    struct vpmm_device_facts facts;
+    uint64_t page_bytes;
+    uint64_t threshold_bytes;
+    bool is_off; /* the page is larger than the device */
+
+    _Atomic(struct vpmm_heap *) heap;
+    vpmm_atomic32 has_other_pool; /* its current memory pool is not its default one */
+    bool is_making, is_hopeless;  /* lock: the heap is being made, can never be made */
+    uint64_t granted_peers;       /* lock: devices given access to its default pool, one bit each */
+};
+
+/* A context between leaving and left. */
+struct leaving {
+    vpmm_context_handle handle; /* NULL: not used */
+    uint64_t context_id;
+};
+
+struct vpmm_router {
+    const struct vpmm_config *config;
+    const struct vpmm_driver *driver;
+    const struct vpmm_memory *memory;
+    struct vpmm_first_heap first_heap;
+    struct vpmm_order *order;
+
+    struct vpmm_lock lock;
+    pthread_cond_t changed;
+    uint64_t seen_devices;               /* lock: devices that had a context, one bit each */
+    struct leaving leaving[LEAVING_MAX]; /* lock */
+
+    vpmm_atomic32 is_unconnected; /* two of these devices cannot reach each other */
+    vpmm_atomic32 n_heaps;
+    _Atomic(struct vpmm_heap *) heaps[VPMM_DEVICES_MAX]; /* in the order in which they were made */
+    vpmm_atomic64 counts[2][VPMM_ROUTE_COUNT];           /* by is_async */
+    struct device devices[VPMM_DEVICES_MAX];
+};
+
+/* Makes sure that the facts of `device` are known (driver). INVALID for a number past the last. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int device);
+
+/* The heap of a known device, made if need be (driver). NOT_SUPPORTED, now and for ever, or what
+ * else kept it from being made this time. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int device,
+                                                          struct vpmm_heap **heap_out);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#include "sim/internal.h"
+
+#define UNIT 512u
+
+/* In a capture the allocation is a node; its address is good at once, and the graph owns it. */
+static CUresult alloc_captured(struct sim *sim, struct stream *stream, struct plain *plain)
+{
+    struct graph *graph = stream->capture->graph;
+    struct work work = {.kind = WORK_ALLOC, .name = "cuMemAllocAsync"};
+    CUresult result = capture_add(sim, stream, &work);
+    if (result != CUDA_SUCCESS)
+        return result;
+    plain->graph = graph;
+    graph->allocs =
+        grow(graph->allocs, sizeof *graph->allocs, graph->n_allocs, &graph->allocs_room);
+    graph->allocs[graph->n_allocs++] = plain;
+    return CUDA_SUCCESS;
+}
+
+/* Memory calls on a stream that does not capture itself are refused like cuMemAlloc and cuMemFree.
+ */
+static CUresult memory_allowed(struct sim *sim, struct stream *stream, const char *name)
+{
+    TRY(capture_implicit(sim, stream, name));
+    return stream->capture != NULL ? CUDA_SUCCESS : capture_unsafe(sim, name);
+}
+
+/* No action on the stream: it orders nothing (measured), also not on the legacy stream. `pool`
+ * NULL: the current pool of the stream's device. */
+static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, CUstream handle,
+                            CUdeviceptr *address_out)
+{
+    struct stream *stream;
+    struct context *current;
+    TRY(context_now(sim, &current));
+    TRY(stream_of(sim, handle, &stream));
+    if (address_out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0) {
+        *address_out = 0;
+        return CUDA_SUCCESS;
+    }
+    TRY(memory_allowed(sim, stream, "cuMemAllocAsync"));
+    if (stream->capture != NULL && stream->capture->broken)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (pool == NULL)
+        pool = sim->devices[stream->context->device].pool;
+    if (bytes > sim->config.device_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t charged = (bytes + UNIT - 1) / UNIT * UNIT;
+    TRY(pool_take(sim, pool, charged));
+    struct plain *plain = plain_add(sim, pool->device, bytes, charged);
+    plain->pool = pool;
+    sim->n_async++;
+    CUresult result = stream->capture == NULL ? CUDA_SUCCESS : alloc_captured(sim, stream, plain);
+    if (result == CUDA_SUCCESS)
+        *address_out = plain->address;
+    else
+        plain_end(sim, plain);
+    return result;
+}
+
+CUresult sim_mem_alloc_async(struct sim *sim, size_t bytes, CUstream stream,
+                             CUdeviceptr *address_out)
+{
+    CUresult result = call_enter(sim, "cuMemAllocAsync");
+    if (result == CUDA_SUCCESS)
+        result = alloc_async(sim, bytes, NULL, stream, address_out);
+    return call_leave_priced(sim, "cuMemAllocAsync", result, 1, bytes);
+}
+
+CUresult sim_mem_alloc_from_pool_async(struct sim *sim, size_t bytes, CUmemoryPool handle,
+                                       CUstream stream, CUdeviceptr *address_out)
+{
+    struct pool *pool = NULL;
+    CUresult result = call_enter(sim, "cuMemAllocFromPoolAsync");
+    if (result == CUDA_SUCCESS)
+        result = pool_of(sim, handle, &pool);
+    if (result == CUDA_SUCCESS)
+        result = alloc_async(sim, bytes, pool, stream, address_out);
+    return call_leave_priced(sim, "cuMemAllocFromPoolAsync", result, 1, bytes);
+}
+
+static CUresult free_captured(struct sim *sim, struct stream *stream, struct plain *plain)
+{
+    if (plain->graph != stream->capture->graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct work work = {.kind = WORK_ALLOC, .name = "cuMemFreeAsync"};
+    TRY(capture_add(sim, stream, &work));
+    plain_part(plain);
+    plain->graph_frees = true;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_async(struct sim *sim, CUdeviceptr address, CUstream handle)
+{
+    struct stream *stream;
+    struct context *current;
+    TRY(context_now(sim, &current));
+    TRY(stream_of(sim, handle, &stream));
+    if (address == 0)
+        return CUDA_SUCCESS;
+    TRY(memory_allowed(sim, stream, "cuMemFreeAsync"));
+    struct plain *plain = space_plain(sim, address);
+    if (plain == NULL || plain->address != address || plain->freed)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture != NULL)
+        return free_captured(sim, stream, plain);
+    struct work work = {.kind = WORK_FREE, .name = "cuMemFreeAsync", .plain = plain};
+    TRY(stream_queue(sim, stream, &work, NULL));
+    plain_part(plain);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_mem_free_async(struct sim *sim, CUdeviceptr address, CUstream stream)
+{
+    CUresult result = call_enter(sim, "cuMemFreeAsync");
+    if (result == CUDA_SUCCESS)
+        result = free_async(sim, address, stream);
+    return call_leave_priced(sim, "cuMemFreeAsync", result, 1, 0);
+}

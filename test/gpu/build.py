@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Builds what the GPU suites need: the library with Meson, in release mode, and the CUDA programs with nvcc."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Iterable, List, Sequence, Tuple
+
+import device
+from catalogue import PER_THREAD, SHARED, Program
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BUILD = ROOT / "build-gpu"
+PROGRAMS = BUILD / "gpu-programs"
+LIBRARY = BUILD / "src" / "preload" / "libvpmm.so"
+DEFAULT_ARCHITECTURE = "sm_90"
+
+# Command -> how to get it.
+TOOLS = {
+    "meson": "apt-get install meson, or pip install meson",
+    "ninja": "apt-get install ninja-build, or pip install ninja",
+    "gcc": "apt-get install gcc",
+}
+
+
+class BuildError(Exception):
+    """What could not be built, and what the tool said."""
+
+
+def find_nvcc() -> Path:
+    """From CUDA_HOME, the path, or where the toolkit is usually installed."""
+    places = [os.environ.get("CUDA_HOME", "") + "/bin/nvcc", shutil.which("nvcc") or "", "/usr/local/cuda/bin/nvcc"]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return Path(place)
+    raise BuildError("no nvcc: install the CUDA toolkit, or set CUDA_HOME to the folder that holds bin/nvcc")
+
+
+def library() -> Path:
+    """Builds the library and says where it is."""
+    for tool, how in TOOLS.items():
+        if shutil.which(tool) is None:
+            raise BuildError(f"no {tool}: {how}")
+    if not (BUILD / "build.ninja").exists():
+        _call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false"])
+    _call(["ninja", "-C", str(BUILD)])
+    if not LIBRARY.exists():
+        raise BuildError(f"the build made no {LIBRARY}")
+    return LIBRARY
+
+
+def binary(program: Program) -> Path:
+    return PROGRAMS / f"{program.source}.{program.cudart}"
+
+
+def programs(selected: Iterable[Program]) -> int:
+    """Compiles the CUDA programs that are not up to date, many at a time; says how many it compiled."""
+    wanted = sorted({(p.source, p.cudart, binary(p)) for p in selected if p.cudart})
+    stale = [entry for entry in wanted if _is_stale(entry[0], entry[2])]
+    if not stale:
+        return 0
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    nvcc = find_nvcc()
+    architecture = device.architecture() if device.count() else DEFAULT_ARCHITECTURE
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        list(workers.map(lambda entry: _compile(nvcc, architecture, entry), stale))
+    return len(stale)
+
+
+def _is_stale(source: str, made: Path) -> bool:
+    if not made.exists():
+        return True
+    folder = HERE / "programs"
+    return made.stat().st_mtime < max(path.stat().st_mtime for path in (folder / f"{source}.cu", folder / "common.cuh"))
+
+
+def _compile(nvcc: Path, architecture: str, entry: Tuple[str, str, Path]) -> None:
+    source, cudart, made = entry
+    _call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
+           *_link_options(nvcc, cudart), "-o", str(made), str(HERE / "programs" / f"{source}.cu")])
+
+
+def _link_options(nvcc: Path, cudart: str) -> List[str]:
+    if cudart == PER_THREAD:
+        return ["-cudart", "static", "--default-stream", "per-thread"]
+    if cudart != SHARED:
+        return ["-cudart", "static"]
+    home = nvcc.resolve().parent.parent
+    for folder in (home / "lib64", *sorted(home.glob("targets/*/lib")), home / "lib"):
+        if list(folder.glob("libcudart.so.*")):
+            return ["-cudart", "shared", "-Xlinker", f"-rpath={folder}"]
+    raise BuildError(f"no libcudart.so below {home}")
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"{' '.join(command)}\n{done.stdout}")

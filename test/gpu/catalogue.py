@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""What is run: every program of every part, what it may be answered, and the bars that its figures must meet."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, List, Optional, Tuple
+
+STATIC, SHARED, PER_THREAD = "static", "shared", "per-thread"
+
+# Requests that no pool serves: below a page, and those made before the runtime has made its context, which it repeats.
+ALWAYS_PASSED = frozenset({"small", "no_context"})
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure of the preloaded run that must lie within bounds."""
+
+    figure: str
+    text: str
+    most: float = math.inf
+    least: float = -math.inf
+
+    def met(self, value: Optional[float]) -> bool:
+        return value is not None and self.least <= value <= self.most
+
+
+@dataclass(frozen=True)
+class Program:
+    """One row of the table: a program, run bare twice and once preloaded."""
+
+    part: str
+    name: str
+    source: str  # programs/SOURCE.cu, or python/SOURCE.py
+    cudart: str = ""  # how a CUDA program is linked; empty: it is Python
+    arguments: Tuple[str, ...] = ()
+    env: Dict[str, str] = field(default_factory=dict)
+    limit_s: float = 60.0  # of one run
+    alone: bool = False  # nothing else may use the device meanwhile
+    serves: Optional[bool] = True  # some request must be served by the pool; None: it may be none
+    passes: FrozenSet[str] = frozenset()  # reasons beyond ALWAYS_PASSED for which requests may pass through
+    may_fail: bool = False  # it may end with an error, as long as all runs do so alike
+    needs: str = ""  # a Python package
+    devices: int = 1
+    look: str = ""  # what is looked at from outside at its marks: "memory" or "regions"
+    bars: Tuple[Bar, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.part}/{self.name}"
+
+
+def _cuda(part: str, source: str, **more: object) -> Program:
+    return Program(part, more.pop("name", source), source, more.pop("cudart", STATIC), **more)
+
+
+def _python(name: str, source: str, needs: str, part: str = "python", **more: object) -> Program:
+    return Program(part, name, source, needs=needs, limit_s=150.0, **more)
+
+
+INTEGRITY = [
+    _cuda("integrity", "pattern", alone=True, limit_s=90.0),
+    _cuda("integrity", "pattern", name="pattern, 4 threads", arguments=("4",), alone=True, limit_s=90.0),
+    _cuda("integrity", "spin", alone=True, limit_s=90.0),
+    _cuda("integrity", "queued", alone=True),
+    _cuda("integrity", "flag", alone=True),
+]
+
+
+def _ordinary() -> List[Program]:
+    """Ordinary programs, each linked in all three ways."""
+    passes = {
+        "pools": frozenset({"explicit_pool", "other_pool"}),
+        "graphs": frozenset({"capturing"}),
+        "meminfo": frozenset({"full"}),
+        "errors": frozenset({"large"}),
+    }
+    return [
+        _cuda("programs", source, name=f"{source}, {cudart}", cudart=cudart,
+              passes=passes.get(source, frozenset()), alone=True)
+        for source in ("mixes", "pools", "graphs", "meminfo", "errors", "threads", "reset")
+        for cudart in (STATIC, SHARED, PER_THREAD)
+    ]
+
+
+def _torch(name: str, options: str, **more: object) -> Program:
+    # The second name is what PyTorch before 2.9 reads.
+    env = {"PYTORCH_ALLOC_CONF": options, "PYTORCH_CUDA_ALLOC_CONF": options} if options else {}
+    return _python(name, "torch_train", "torch", env=env, **more)
+
+
+# The same kernels in every run: XLA otherwise chooses by measuring.
+XLA_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+
+
+def _jax(name: str, **env: str) -> Program:
+    return _python(name, "jax_train", "jax", env={"XLA_FLAGS": XLA_FLAGS, **env}, serves=None,
+                   passes=frozenset({"explicit_pool"}))
+
+
+PYTHON = [
+    _torch("PyTorch, native", ""),
+    _torch("PyTorch, expandable segments", "expandable_segments:True", serves=None),
+    _torch("PyTorch, cudaMallocAsync", "backend:cudaMallocAsync"),
+    _python("PyTorch, no caching", "torch_train", "torch", env={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
+    *(_python(f"CuPy, {text}", "cupy_arrays", "cupy", arguments=(argument,))
+      for argument, text in (("pool", "its pool"), ("none", "no pool"), ("async", "async pool"))),
+    _jax("JAX, BFC", XLA_PYTHON_CLIENT_MEM_FRACTION=".05"),
+    _jax("JAX, platform", XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
+    _jax("JAX, cuda_async", XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async", XLA_PYTHON_CLIENT_PREALLOCATE="false"),
+    _python("Numba", "numba_kernels", "numba"),
+]
+
+# nvidia-smi counts in MiB: one page either way.
+HELD_MIB, PAGE_MIB = 65536.0, 2.0
+
+FIGURES = [
+    _cuda("walkthrough", "walkthrough", alone=True, look="memory", bars=(
+        Bar("held_mib", "64 GiB, one page more or less", HELD_MIB + PAGE_MIB, HELD_MIB - PAGE_MIB),
+        Bar("malloc_44_us", "below 10 ms", 10_000.0),
+    )),
+    _cuda("free", "free", alone=True, bars=(Bar("free_median_us", "below 100 us", 100.0),)),
+    _cuda("leak", "leak", alone=True, look="regions", bars=tuple(
+        Bar(f"{figure}_{round_}", "0", 0.0, 0.0)
+        for round_ in (1, 2) for figure in ("live_bytes", "unsettled_bytes", "wrong_sums")
+    )),
+]
+
+CAPTURE = [
+    _cuda("capture", "capturing", passes=frozenset({"capturing"})),
+    _cuda("capture", "capturing", name="capturing, global", arguments=("global",), may_fail=True, serves=None,
+          passes=frozenset({"capturing"})),
+    _python("PyTorch, CUDA graphs", "torch_graph", "torch", part="capture", passes=frozenset({"capturing"})),
+]
+
+TWO = [
+    _cuda("two", "two", name="two devices, cudaMalloc", devices=2, alone=True),
+    _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True,
+          may_fail=True),
+]
+
+PROGRAMS: List[Program] = [*INTEGRITY, *_ordinary(), *PYTHON, *FIGURES, *CAPTURE, *TWO]
+
+
+def parts() -> List[str]:
+    """All parts, in the order in which they run."""
+    return list(dict.fromkeys(program.part for program in PROGRAMS))
+
+
+def select(names: List[str]) -> List[Program]:
+    """The programs of the named parts, or whose full name begins with a given name; all without names. Raises
+    ValueError for a name that selects nothing."""
+    for name in names:
+        if not any(_selects(name, program) for program in PROGRAMS):
+            raise ValueError(f"no part {name!r}; there are {', '.join(parts())}")
+    return [p for p in PROGRAMS if not names or any(_selects(name, p) for name in names)]
+
+
+def _selects(name: str, program: Program) -> bool:
+    return program.part == name or ("/" in name and program.full_name.startswith(name))

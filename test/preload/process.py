@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""What happens to a process: nothing where there is no CUDA; signals, forks, the exit, messages and options; and what a
+program sees of memory that the pool serves."""
+import json
+import os
+import signal
+import unittest
+
+import harness
+
+MIB = 1 << 20
+BUFFER_ID_OURS = 1 << 63
+
+
+def driver(folder, name, *flags):
+    """The program `driver`, linked to the libcuda of `folder`."""
+    return harness.program(name, *flags, "-isystem", harness.options.cuda_headers,
+                           os.path.join(folder, "libcuda.so.1"), source="driver.c")
+
+
+class Untouched(unittest.TestCase):
+    def test_program_without_cuda(self):
+        program = harness.program("quiet")
+        bare = harness.Run([program], preload=[])
+        run = harness.Run([program], VPMM_STATS=1, VPMM_LOG="debug", VPMM_PAGES="nonsense", VPMM_NO_SUCH="1")
+        self.assertEqual(bare.status, -signal.SIGUSR1)
+        self.assertEqual((run.status, run.output, run.errors), (bare.status, bare.output, ""))
+
+    def test_common_programs(self):
+        for command in (["sh", "-c", "echo hello | cat"], ["ls", "/"], ["env", "true"]):
+            bare, run = harness.Run(command, preload=[]), harness.Run(command)
+            self.assertEqual((run.status, run.output, run.errors), (bare.status, bare.output, ""))
+
+    def test_missing_driver(self):
+        program = harness.program("reach")
+        bare = harness.Run([program, "open", "libcuda.so.1"], preload=[])
+        run = harness.Run([program, "open", "libcuda.so.1"])
+        self.assertEqual((run.status, run.output, run.errors), (bare.status, bare.output, bare.errors))
+
+
+class Passing(unittest.TestCase):
+    """On a driver that can do nothing for a pool every call passes through."""
+
+    def run_stub(self, *arguments, **environment):
+        folder = harness.stub()
+        return harness.Run([driver(folder, "driver-stub"), *arguments], library_path=[folder], **environment)
+
+    def test_no_pool_no_trace(self):
+        run = self.run_stub("malloc:8", "free:0", "signal", VPMM_STATS=1, VPMM_PAGES="nonsense")
+        self.assertEqual(run.output, "malloc 0\nfree 0\nsignal default\n")
+        self.assertEqual(run.errors, "")
+        self.assertEqual(run.calls, ["cuMemAlloc_v2", "cuMemFree_v2"])
+
+    def test_fork_without_a_pool_is_a_fresh_process(self):
+        run = self.run_stub("malloc:8", "fork:child-", "malloc:8", "signal")
+        self.assertEqual(run.output, "malloc 0\nchild-malloc 0\nchild-signal default\nchild 0 0\nmalloc 0\nsignal default\n")
+        self.assertEqual(run.calls, ["cuMemAlloc_v2"] * 3)
+
+
+class Served(unittest.TestCase):
+    """On the simulated device."""
+
+    def run_sim(self, *arguments, build=("driver-sim",), **environment):
+        folder = harness.options.sim
+        return harness.Run([driver(folder, *build), *arguments], library_path=[folder], **environment)
+
+    def lines(self, *arguments, **environment):
+        run = self.run_sim(*arguments, **environment)
+        self.assertEqual(run.status, 0, run.output + run.errors)
+        return run.output.splitlines()
+
+    def is_served(self, *arguments, **environment):
+        """Whether the block made last is the pool's: only those have buffer ids of ours."""
+        last = self.lines(*arguments, **environment)[-1]
+        self.assertIn("attributes 0", last)
+        return int(last.rsplit("=", 1)[1]) >= BUFFER_ID_OURS
+
+    def test_who_serves(self):
+        for kind in ("malloc", "async", "fromdefault"):
+            with self.subTest(kind=kind):
+                self.assertTrue(self.is_served("init", f"{kind}:8", "attributes:0"))
+                self.assertFalse(self.is_served("init", f"{kind}:8", "attributes:0", VPMM_DISABLE=1))
+                self.assertFalse(self.is_served("init", f"{kind}:1", "attributes:0"))
+        self.assertFalse(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="no-such-program"))
+        self.assertTrue(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="one,driver-sim"))
+        self.assertFalse(self.is_served("init", "pitch:8", "attributes:0"))
+        self.assertFalse(self.is_served("init", "setpool", "async:8", "attributes:0"))
+
+    def test_per_thread_default_stream(self):
+        build = ("driver-per-thread", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM")
+        for kind in ("async", "fromdefault"):
+            self.assertTrue(self.is_served("init", f"{kind}:8", "freeasync:0", f"{kind}:8", "attributes:1",
+                                           build=build))
+
+    def test_no_context(self):
+        bare = self.lines("malloc:8", "async:8", "freeaddress:4096", VPMM_DISABLE=1)
+        self.assertEqual(self.lines("malloc:8", "async:8", "freeaddress:4096"), bare)
+
+    def test_ranges(self):
+        for kind in ("malloc", "async"):
+            bytes_ = 5 * MIB + 13
+            lines = self.lines("init", f"{kind}:5", "range:0:0", f"range:0:{bytes_ - 1}", "address:0:0",
+                               f"address:0:{bytes_ - 1}", "retain:0", "free:0", "free:0")
+            self.assertEqual(lines[2:4], [f"range 0 1 {bytes_}"] * 2)
+            self.assertEqual(lines[4:6], [f"address 0 1 0 1 {bytes_}"] * 2)
+            self.assertEqual(lines[6:], ["retain 1", "free 0", "free 1"])
+
+    def test_attributes_as_bare(self):
+        def strip(lines):
+            return [line.rsplit(" id=", 1)[0] for line in lines]
+        arguments = ("init", "malloc:8", "async:8", "fromdefault:8", "attributes:0", "attributes:1", "attributes:2")
+        bare, ours = self.lines(*arguments, VPMM_DISABLE=1), self.lines(*arguments)
+        self.assertEqual([line.replace("ipc=1", "ipc=0") for line in strip(bare)], strip(ours))
+        ids = [line.rsplit("=", 1)[1] for line in ours[4:]]
+        self.assertEqual(len(set(ids)), 3)
+
+    def test_bad_frees_as_bare(self):
+        arguments = ("init", "malloc:8", "freeaddress:0", "freeaddress:4096", "freeasync:0", "freeasync:0", "free:0")
+        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+
+    def test_info_counts_what_is_reusable(self):
+        before, after = [line for line in self.lines("init", "info", "malloc:64", "free:0", "info")
+                         if line.startswith("info")]
+        self.assertEqual(before, after)
+
+    def test_refused_allocations_get_what_the_pool_does_not_use(self):
+        for kind in ("pitch:200", "fromdefault:1"):
+            with self.subTest(kind=kind):
+                arguments = ("init", "malloc:120", "free:0", kind)
+                self.assertEqual(self.lines(*arguments, VPMM_SIM_BYTES="256M"),
+                                 self.lines(*arguments, VPMM_SIM_BYTES="256M", VPMM_DISABLE=1))
+
+    def test_failures_of_our_own_calls_are_not_seen(self):
+        arguments = ("malloc:8", "async:8", "free:0", "freeasync:1", "malloc:24", "async:40", "free:2", "free:2",
+                     "freeasync:3")
+        bare = self.lines("init", *arguments, VPMM_DISABLE=1)
+        for name in ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuEventCreate",
+                     "cuEventRecord", "cuEventQuery", "cuCtxRecordEvent"):
+            for nth in ("1:2", "2:2", "1:2:forever", "2:2:forever"):
+                with self.subTest(name=name, nth=nth):
+                    run = self.run_sim("init", f"fault:{name}:{nth}", *arguments, f"struck:{name}")
+                    self.assertEqual((run.status, run.output.splitlines()), (0, bare), run.errors)
+                    if nth.startswith("1:"):
+                        self.assertIn("struck 1", run.errors)
+
+    def test_absurd_requests_as_bare(self):
+        arguments = ("init", "malloc:8", f"malloc:{1 << 30}", f"async:{1 << 30}", "free:0", "malloc:8", "free:1")
+        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+
+    def test_free_that_waits(self):
+        arguments = ("init", "malloc:8", "free:0", "malloc:8", "free:1", "free:1")
+        self.assertEqual(self.lines(*arguments, VPMM_FREE_SYNC=1), self.lines(*arguments, VPMM_DISABLE=1))
+
+    def test_capture(self):
+        lines = self.lines("init", "malloc:8", "capture", "malloc:8", "free:1", "capturing:8", "end", "free:0")
+        bare = self.lines("init", "malloc:8", "capture", "malloc:8", "free:1", "capturing:8", "end", "free:0",
+                          VPMM_DISABLE=1)
+        self.assertEqual(lines, bare)
+
+    def test_memory_comes_back_after_a_capture(self):
+        arguments = ("init", "capture", "malloc:120", "free:0", "end", "malloc:200", "free:1", "malloc:120")
+        self.assertEqual(self.lines(*arguments, VPMM_SIM_BYTES="256M"),
+                         ["init 0", "capture 0", "malloc 0", "free 0", "end 0", "malloc 0", "free 0", "malloc 0"])
+
+    def test_reset(self):
+        arguments = ("init", "malloc:8", "async:8", "reset", "init", "free:0", "malloc:16", "free:2")
+        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+
+    def test_signal(self):
+        path = os.path.join(harness.work, "dump-%p")
+        run = self.run_sim("init", "signal", "malloc:8", "signal", "raise", "raise", "free:0", VPMM_DUMP=path)
+        self.assertEqual(run.status, 0, run.errors)
+        self.assertEqual(run.output.splitlines()[1:4], ["signal default", "malloc 0", "signal other"])
+        dumps = [name for name in os.listdir(harness.work) if name.startswith("dump-")]
+        self.assertEqual(len(dumps), 1)
+        with open(os.path.join(harness.work, dumps[0]), encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(text.count("[+5]") + text.count("[5]"), 2)
+
+    def test_signals_of_the_program_stay(self):
+        self.assertEqual(self.lines("own", "init", "malloc:8", "signal", "raise")[2:], ["signal own", "own handler"])
+        self.assertEqual(self.lines("ignore", "init", "malloc:8", "signal", "raise")[2:], ["signal ignored"])
+        self.assertEqual(self.lines("init", "malloc:8", "own", "signal", "raise")[2:], ["signal own", "own handler"])
+        self.assertEqual(self.lines("init", "malloc:8", "signal", VPMM_DUMP_SIGNAL="none")[2:], ["signal default"])
+
+    def test_child_of_a_parent_with_a_pool(self):
+        arguments = ("init", "malloc:8", "fork:child-", "free:0", "malloc:8", "signal")
+        lines = self.lines(*arguments)
+        bare = self.lines(*arguments, VPMM_DISABLE=1)
+        self.assertEqual(lines[:-1], bare[:-1])
+        self.assertIn("child-signal default", lines)
+        self.assertEqual((lines[-1], bare[-1]), ("signal other", "signal default"))
+
+    def test_child_of_a_parent_without_a_pool(self):
+        lines = self.lines("fork:child-", "init", "malloc:8", "attributes:0", "signal")
+        self.assertEqual(len(lines), 9)
+        for line in lines[2], lines[7]:
+            self.assertGreaterEqual(int(line.rsplit("=", 1)[1]), BUFFER_ID_OURS)
+        self.assertIn("child-signal other", lines)
+
+    def test_messages(self):
+        quiet = self.run_sim("init", "malloc:8", "free:0")
+        self.assertEqual(quiet.errors, "")
+        self.assertEqual(self.run_sim("init", "malloc:1", VPMM_PAGES="nonsense").errors, "")
+        told = self.run_sim("init", "malloc:8", "free:0", "malloc:8", VPMM_PAGES="nonsense").errors.splitlines()
+        self.assertEqual(len(told), 1)
+        self.assertIn("VPMM_PAGES", told[0])
+
+    def test_statistics(self):
+        path = os.path.join(harness.work, "statistics.json")
+        run = self.run_sim("init", "malloc:8", "async:8", "async:1", "free:0", f"malloc:{1 << 30}",
+                           VPMM_STATS=path)
+        self.assertEqual((run.status, run.errors), (0, ""))
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        self.assertEqual(told["program"], "driver-sim")
+        device, requests = told["devices"][0], told["requests"]
+        self.assertEqual((device["mallocs"], device["frees"], device["trimmed_bytes"]), (2, 1, 0))
+        self.assertEqual((requests["cudaMalloc"]["pool"], requests["cudaMalloc"]["large"]), (1, 1))
+        self.assertEqual((requests["cudaMallocAsync"]["pool"], requests["cudaMallocAsync"]["small"]), (1, 1))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+import os
+import re
+
+import house
+
+LIBRARY = "src/preload/libvpmm.so"
+API = "src/preload/api.def"
+NEEDED = re.compile(r"^(?:libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[-\w]*\.so\.\d)$")
+# Sources that may have variables of their own.
+VARIABLES = {
+    "preload/entry.c": "the composition root",
+    "preload/original.c": "the originals, found once",
+    "observe/log.c": "the level and the count of warnings",
+    "base/lock.c": "the ranks a thread holds, where assertions are on",
+    "order/stream.c": "a thread's number",
+}
+VARIABLE_SECTION = re.compile(r"\s(\.(?:data|bss|tdata|tbss)(?:\.\S+)?)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)\s")
+# What the pool may call besides itself and base: string.h, assert and the compiler's own support. Fortified spellings
+# count as the plain ones.
+POOL_CALLS = {"memcpy", "memset", "memmove", "memcmp", "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
+              "__popcountdi2"}
+BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system)")
+# A relocation of code against a symbol: TYPE, VALUE and NAME end the line.
+CODE_RELOCATION = re.compile(r"^[0-9a-f]+\s+[0-9a-f]+\s+R_\S+\s+[0-9a-f]+\s+(\w+)")
+
+
+def line_of(tree, path, word):
+    return next((number for number, line in tree.lines(path) if re.search(rf"\b{re.escape(word)}\b", line)), 1)
+
+
+def intercepted(tree):
+    """The names that the library is to export, from the one list."""
+    text = house.without_comments(tree.read(API))
+    return {"dlsym"} | set(re.findall(r"^VPMM_API\((\w+)", text, re.MULTILINE))
+
+
+def check_exports(tree):
+    """The library exports exactly the names of api.def and dlsym, and no cuda name at all."""
+    output = house.tool_output("nm", "-D", "--defined-only", os.path.join(tree.build, LIBRARY))
+    exported = {row.split()[-1].split("@")[0] for row in output.splitlines()}
+    for name in sorted(exported - intercepted(tree)):
+        yield house.Complaint(API, 1, f"{name} is exported and not on the list")
+    for name in sorted(intercepted(tree) - exported):
+        yield house.Complaint(API, line_of(tree, API, name), f"{name} is on the list and not exported")
+    for name in sorted(name for name in exported if name.startswith("cuda")):
+        yield house.Complaint(API, 1, f"{name}: no name of the runtime may be exported")
+
+
+def check_needed(tree):
+    """The library needs libc and nothing else; it never pulls in a driver or a runtime."""
+    output = house.tool_output("readelf", "-d", os.path.join(tree.build, LIBRARY))
+    for name in re.findall(r"\(NEEDED\).*\[(.+)\]", output):
+        if not NEEDED.match(name):
+            yield house.Complaint("src/preload/meson.build", 1, f"the library needs {name}")
+
+
+def check_variables(tree):
+    """Only the named sources have variables; the core has none."""
+    for source, path in tree.objects():
+        for section, size in VARIABLE_SECTION.findall(house.tool_output("readelf", "-SW", path)):
+            if int(size, 16) and not section.startswith(".data.rel.ro") and source not in VARIABLES:
+                yield house.Complaint(f"src/{source}", 1, f"has {int(size, 16)} bytes of variables in {section}")
+
+
+def symbols(path, *options):
+    return {row.split()[-1] for row in house.tool_output("nm", *options, path).splitlines()}
+
+
+def check_pool(tree):
+    """The pool calls itself, base and memcpy: no lock, no driver, no clock, no allocator."""
+    objects = list(tree.objects())
+    own = {name for source, path in objects if source.startswith(("pool/", "base/"))
+           for name in symbols(path, "--defined-only", "--extern-only")}
+    for source, path in objects:
+        for name in sorted(symbols(path, "--undefined-only") if source.startswith("pool/") else ()):
+            plain = re.sub(r"^__(\w+)_chk$", r"\1", name)
+            if (plain not in POOL_CALLS and name not in own) or BASE_NOT_FOR_POOL.match(name):
+                yield house.Complaint(f"src/{source}", 1, f"the pool must not use {name}")
+
+
+def code_relocations(path):
+    """Names of symbols that the object's code refers to. Tables of addresses are no calls."""
+    in_code = False
+    for row in house.tool_output("readelf", "-rW", path).splitlines():
+        if row.startswith("Relocation section"):
+            in_code = "'.rela.text" in row
+        match = CODE_RELOCATION.match(row)
+        if in_code and match:
+            yield match.group(1)
+
+
+def check_overrides(tree):
+    """No code of ours calls a name that we intercept: the call could come back to us."""
+    names = intercepted(tree)
+    for source, path in tree.objects():
+        for name in sorted(names & set(code_relocations(path))):
+            yield house.Complaint(f"src/{source}", 1, f"calls {name}, which the library itself intercepts")
+
+
+def check(tree):
+    """What the library exports, needs, keeps and calls."""
+    for part in (check_exports, check_needed, check_variables, check_pool, check_overrides):
+        yield from part(tree)
+
+
+if __name__ == "__main__":
+    house.run(check)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""What the style checks share: the tree and its files, C text without comments, tools, and how a check ends.
+
+A check is a function that takes a Tree and yields complaints; house.run() makes a command of it. Exit status: 0 nothing to
+complain about, 1 complaints (each names file and line), 77 cannot be checked here."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+FOLDERS = ["src", "include", "test", "scripts", "docs", ".ci"]
+C_SOURCES = (".c", ".h")
+SKIP = 77
+
+
+class Complaint(NamedTuple):
+    path: str
+    line: int
+    text: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+class CannotCheck(Exception):
+    """A tool is missing; the text names it and how to get it."""
+
+
+class Tree:
+    """A checkout, and the build folder that holds its objects. Paths are relative to the checkout."""
+
+    def __init__(self, root, build=None, cuda_headers=None):
+        self.root, self.build, self.cuda_headers = root, build, cuda_headers
+
+    def files(self, *suffixes, under=None):
+        """All files of ours in path order that end in one of `suffixes` (any, when none is given)."""
+        found = [] if under else [name for name in os.listdir(self.root)
+                                  if os.path.isfile(self.absolute(name))]
+        for folder in [under] if under else FOLDERS:
+            for where, folders, names in os.walk(self.absolute(folder)):
+                folders[:] = [name for name in folders if name != "__pycache__"]
+                found += [os.path.relpath(os.path.join(where, name), self.root) for name in names]
+        return sorted(path for path in found if not suffixes or path.endswith(suffixes))
+
+    def absolute(self, path):
+        return os.path.join(self.root, path)
+
+    def read(self, path):
+        with open(self.absolute(path), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def lines(self, path):
+        """(number, text) of each line."""
+        return enumerate(self.read(path).splitlines(), 1)
+
+    def code_lines(self, path):
+        """The same for C, comments blanked out."""
+        return enumerate(without_comments(self.read(path)).splitlines(), 1)
+
+    def objects(self):
+        """(source relative to src/, object) of everything that libvpmm.so is made of."""
+        top = os.path.join(self.build, "src")
+        for where, _, names in sorted(os.walk(top)):
+            folder = os.path.relpath(where, top).split(os.sep)[0]
+            for name in sorted(names):
+                if name.endswith(".c.o") and folder != "sim":
+                    yield f"{folder}/{name.removesuffix('.o')}", os.path.join(where, name)
+
+
+def without_comments(text):
+    """C text whose comments are spaces; strings and line numbers stay."""
+    token = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+
+    def blank(match):
+        is_comment = match.group().startswith("/")
+        return re.sub(r"[^\n]", " ", match.group()) if is_comment else match.group()
+
+    return token.sub(blank, text)
+
+
+def tool_output(*command):
+    """What the command prints; a command that fails is an error of the check."""
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def run(check):
+    parser = argparse.ArgumentParser(description=check.__doc__)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--build")
+    parser.add_argument("--cuda-headers")
+    arguments = parser.parse_args()
+    try:
+        complaints = list(check(Tree(arguments.root, arguments.build, arguments.cuda_headers)))
+    except CannotCheck as reason:
+        print(f"not checked: {reason}")
+        sys.exit(SKIP)
+    for complaint in complaints:
+        print(complaint)
+    sys.exit(1 if complaints else 0)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+import re
+
+import house
+
+# What a folder may include besides itself: another folder (its facade), or one header of it.
+MAY_INCLUDE = {
+    "base": [],
+    "driver": ["base"],
+    "pool": ["base"],
+    "order": ["base", "driver/driver.h"],
+    "heap": ["base", "driver/driver.h", "pool", "order"],
+    "config": ["base"],
+    "observe": ["base"],
+    "route": ["base", "driver/driver.h", "pool", "order", "heap", "config", "observe/log.h"],
+    "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "config", "observe", "route"],
+    "sim": ["base", "driver/driver.h"],
+}
+# The headers of a folder that others may see; base is all facade.
+FACADES = {
+    "driver": ["driver.h", "cuda.h"],
+    "pool": ["pool.h"],
+    "order": ["order.h"],
+    "heap": ["heap.h"],
+    "config": ["config.h"],
+    "observe": ["log.h", "dump.h", "stats.h"],
+    "route": ["route.h"],
+}
+# System headers that would break a folder's promise: no CUDA types above the seam, and nothing at all in the pool.
+CUDA_FOLDERS = ["driver", "preload", "sim"]
+PURE = ["stdbool.h", "stddef.h", "stdint.h", "string.h", "assert.h", "limits.h", "stdatomic.h"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
+
+
+def quoted_problem(folder, header):
+    target, _, name = header.partition("/")
+    if not name:
+        return f'"{header}" is not qualified by its folder'
+    if target == folder:
+        return None
+    if target not in MAY_INCLUDE[folder] and header not in MAY_INCLUDE[folder]:
+        return f'{folder} must not include "{header}"'
+    if name not in FACADES.get(target, [name]):
+        return f'"{header}" is private to {target}'
+    return None
+
+
+def system_problem(path, folder, header):
+    if header.startswith("cuda") and (folder not in CUDA_FOLDERS or path == "src/driver/driver.h"):
+        return f"{path.removeprefix('src/')} must not know CUDA's types: <{header}>"
+    if folder == "pool" and header not in PURE:
+        return f"the pool is pure and must not include <{header}>"
+    return None
+
+
+def check(tree):
+    """Folders include only what lies below them, and of that only the facade."""
+    for path in tree.files(*house.C_SOURCES, ".def", under="src"):
+        folder = path.split("/")[1]
+        if folder not in MAY_INCLUDE:
+            yield house.Complaint(path, 1, f"the folder {folder} has no place in the order of layers")
+            continue
+        for number, line in tree.code_lines(path):
+            match = INCLUDE.match(line)
+            if match:
+                quoted, system = match.groups()
+                problem = quoted_problem(folder, quoted) if quoted else system_problem(path, folder, system)
+                if problem:
+                    yield house.Complaint(path, number, problem)
+
+
+if __name__ == "__main__":
+    house.run(check)

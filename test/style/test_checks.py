@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Feeds every check a tree that breaks its rule and sees it complain at the right place, and one that does not."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+import binary
+import environment
+import format as formatting
+import headers
+import house
+import layers
+import sizes
+import words
+
+LICENCE = "/* SPDX-License-Identifier: MIT */\n"
+API_DEF = LICENCE + "#ifndef VPMM_API\n#define VPMM_API(name)\n#endif\nVPMM_API(cuOne)\nVPMM_API(cuTwo)\n"
+
+
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        self.tree = house.Tree(self.root, os.path.join(self.root, "build"))
+
+    def write(self, path, text):
+        absolute = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(absolute), exist_ok=True)
+        with open(absolute, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def complaints(self, check):
+        return [(complaint.path, complaint.line) for complaint in check(self.tree)]
+
+    def texts(self, check):
+        return "\n".join(map(str, check(self.tree)))
+
+
+class Layers(CheckTest):
+    def bad(self, path, line):
+        self.write(path, LICENCE + line + "\n")
+        self.assertEqual(self.complaints(layers.check), [(path, 2)], line)
+        os.remove(os.path.join(self.root, path))
+
+    def test_bad_includes(self):
+        self.bad("src/pool/pool.c", '#include "heap/heap.h"')
+        self.bad("src/pool/pool.c", "#include <pthread.h>")
+        self.bad("src/pool/pool.c", '#include "driver/driver.h"')
+        self.bad("src/heap/heap.c", '#include "pool/region.h"')
+        self.bad("src/heap/heap.c", '#include "driver/cuda.h"')
+        self.bad("src/heap/heap.c", '#include "internal.h"')
+        self.bad("src/heap/heap.c", '#  include  <cuda.h>')
+        self.bad("src/driver/driver.h", "#include <cuda.h>")
+        self.bad("src/route/route.c", '#include "observe/dump.h"')
+        self.bad("src/preload/entry.c", '#include "sim/engine.h"')
+        self.bad("src/base/lock.c", '#include "config/config.h"')
+
+    def test_unknown_folder(self):
+        self.write("src/misc/misc.c", LICENCE)
+        self.assertEqual(self.complaints(layers.check), [("src/misc/misc.c", 1)])
+
+    def test_good_includes(self):
+        self.write("src/heap/heap.c", '#include "heap/internal.h"\n#include "pool/pool.h"\n#include "base/tree.h"\n'
+                                      '#include "driver/driver.h"\n/* #include "preload/entry.h" */\n')
+        self.write("src/preload/entry.c", '#include "driver/cuda.h"\n#include <cuda.h>\n')
+        self.assertEqual(self.complaints(layers.check), [])
+
+
+class Environment(CheckTest):
+    def test_second_site(self):
+        self.write("src/config/config.c", "extern char **environ;\n")
+        self.write("src/sim/machine.c", 'int x = getenv("X") != 0;\n')
+        self.write("src/route/route.c", '/* getenv */\nint x = getenv("X") != 0;\n')
+        self.assertEqual(self.complaints(environment.check), [("src/route/route.c", 2)])
+
+
+class Sizes(CheckTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            sizes.need_ctags()
+        except house.CannotCheck as reason:
+            self.skipTest(str(reason))
+
+    def test_long_function(self):
+        body = "    x++;\n"
+        self.write("src/base/a.c", "int x;\nvoid shorter(void)\n{\n" + 57 * body + "}\n")
+        self.write("src/base/b.c", "int x;\nvoid longer(void)\n{\n" + 58 * body + "}\n")
+        self.assertEqual(self.complaints(sizes.check), [("src/base/b.c", 2)])
+
+    def test_long_file(self):
+        self.write("test/a.c", 400 * "\n")
+        self.write("test/b.c", 401 * "\n")
+        self.write("scripts/c", 401 * "\n")
+        self.assertEqual(sorted(self.complaints(sizes.check)), [("scripts/c", 401), ("test/b.c", 401)])
+
+
+class Words(CheckTest):
+    def test_bad_lines(self):
+        for line in ("TO" + "DO later", "in /wor" + "k/main", "/hom" + "e/me", "see share" + "d/NOTES", "https://pyp" + "i.org/x",
+                     "blank at the end ", "<<" + "<<<<< mine"):
+            self.write("docs/x.md", "fine\n" + line + "\n")
+            self.assertEqual(self.complaints(words.check), [("docs/x.md", 2)], line)
+
+    def test_good_lines(self):
+        self.write("docs/x.md", "static, shared/per-thread cudart\nnetwork/main\n")
+        self.assertEqual(self.complaints(words.check), [])
+
+    def test_licence(self):
+        self.write("src/base/a.c", "int x;\n")
+        self.write("src/base/b.c", LICENCE + "int x;\n")
+        self.write("scripts/run", "#!/bin/sh\n")
+        self.write("scripts/good", "#!/bin/sh\n# SPDX-License-Identifier: MIT\n")
+        self.assertEqual(self.complaints(words.check), [("scripts/run", 1), ("src/base/a.c", 1)])
+
+
+class Format(CheckTest):
+    def test_unformatted(self):
+        try:
+            formatting.find_formatter()
+        except house.CannotCheck as reason:
+            self.skipTest(str(reason))
+        self.write(".clang-format", "BasedOnStyle: LLVM\nIndentWidth: 4\n")
+        self.write("src/base/a.c", "int a;\nint  b;\n")
+        self.write("src/base/b.c", "int a;\n")
+        self.assertEqual(self.complaints(formatting.check)[0], ("src/base/a.c", 2))
+        self.assertNotIn("b.c", self.texts(formatting.check))
+
+
+class Headers(CheckTest):
+    def test_incomplete(self):
+        self.write("src/base/a.h", "uint64_t a(void);\n")
+        self.write("src/base/b.h", "#include <stdint.h>\nuint64_t b(void);\n")
+        self.assertEqual(self.complaints(headers.check), [("src/base/a.h", 1)])
+
+    def test_public(self):
+        self.write("include/vpmm/a.h", "int a(int class);\n")
+        self.write("src/base/a.h", "int a(int class);\n")
+        if shutil.which("g++"):
+            self.assertIn("include/vpmm/a.h:1: does not compile alone as C++", self.texts(headers.check))
+        self.assertNotIn("src/base", self.texts(headers.check))
+
+
+class Binary(CheckTest):
+    def compile(self, source, code, *options):
+        folder, name = source.split("/")
+        self.write(f"build/src/{folder}/lib{folder}.a.p/{name}", code)
+        path = os.path.join(self.root, f"build/src/{folder}/lib{folder}.a.p/{name}")
+        subprocess.run(["gcc", "-fPIC", "-O1", *options, "-c", path, "-o", path + ".o"], check=True)
+        return path + ".o"
+
+    def link(self, code, *options):
+        self.write(binary.API, API_DEF)
+        path = self.compile("preload/wrap.c", code)
+        subprocess.run(["gcc", "-shared", path, "-o", os.path.join(self.tree.build, binary.LIBRARY), *options], check=True)
+
+    def test_exports(self):
+        self.link("void dlsym(void) {} void cuOne(void) {} void cudaFree(void) {} void extra(void) {}")
+        text = self.texts(binary.check_exports)
+        self.assertIn("extra is exported", text)
+        self.assertIn("cudaFree: no name of the runtime", text)
+        self.assertIn(binary.API + ":6: cuTwo is on the list", text)
+        self.link("void dlsym(void) {} void cuOne(void) {} void cuTwo(void) {}")
+        self.assertEqual(self.texts(binary.check_exports), "")
+
+    def test_needed(self):
+        self.link("void dlsym(void) {}", "-Wl,--no-as-needed", "-lm")
+        self.assertIn("needs libm.so", self.texts(binary.check_needed))
+        self.link("void dlsym(void) {}")
+        self.assertEqual(self.texts(binary.check_needed), "")
+
+    def test_variables(self):
+        self.compile("pool/a.c", "int counter; int *count(void) { return &counter; }")
+        self.compile("pool/b.c", "static __thread int depth; int f(void) { return depth++; }")
+        self.compile("pool/c.c", "static const char *const texts[] = {\"a\"}; const char *t(int i) { return texts[i]; }")
+        self.compile("preload/entry.c", "int counter; int *entry(void) { return &counter; }")
+        self.assertEqual(self.complaints(binary.check_variables), [("src/pool/a.c", 1), ("src/pool/b.c", 1)])
+
+    def test_pool(self):
+        self.compile("base/text.c", "void vpmm_text(void) {} void vpmm_lock_take(void) {}")
+        self.compile("pool/a.c", "void vpmm_text(void); void vpmm_b(void); void *memcpy(void *, const void *, unsigned long);"
+                                 "void a(void *p, void *q, unsigned long n) { vpmm_text(); vpmm_b(); memcpy(p, q, n); }")
+        self.compile("pool/b.c", "void *malloc(unsigned long); void vpmm_lock_take(void);"
+                                 "void *vpmm_b(void) { vpmm_lock_take(); return malloc(8); }")
+        self.assertEqual(self.texts(binary.check_pool), "src/pool/b.c:1: the pool must not use malloc\n"
+                                                        "src/pool/b.c:1: the pool must not use vpmm_lock_take")
+
+    def test_overrides(self):
+        self.write(binary.API, API_DEF)
+        self.compile("preload/table.c", "void cuOne(void); void (*const table[])(void) = {cuOne};")
+        self.compile("preload/call.c", "void cuTwo(void); void f(void) { cuTwo(); cuTwo(); }")
+        self.compile("driver/call.c", "void *dlsym(void *, const char *); void *g(void) { return dlsym(0, \"x\"); }", "-O0")
+        self.assertEqual(self.texts(binary.check_overrides),
+                         "src/driver/call.c:1: calls dlsym, which the library itself intercepts\n"
+                         "src/preload/call.c:1: calls cuTwo, which the library itself intercepts")
+
+
+if __name__ == "__main__":
+    unittest.main()

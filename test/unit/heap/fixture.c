@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+#include "fixture.h"
+
+#include "sim/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void *memory_map(void *self, size_t bytes)
+{
+    struct fixture *fixture = self;
+    if (fixture->maps_until_failure && --fixture->maps_until_failure == 0)
+        return NULL;
+    void *address = vpmm_memory_system.map(NULL, bytes);
+    fixture->maps_outstanding += address != NULL;
+    return address;
+}
+
+static void memory_unmap(void *self, void *address, size_t bytes)
+{
+    struct fixture *fixture = self;
+    fixture->maps_outstanding--;
+    vpmm_memory_system.unmap(NULL, address, bytes);
+}
+
+void fixture_params_default(struct fixture_params *params)
+{
+    memset(params, 0, sizeof *params);
+    sim_config_default(&params->sim);
+    params->sim.device_bytes = 64 * GIB;
+    params->sim.has_bytes = false;
+    params->sim.eager = false;
+    params->heap.page_bytes = GIB;
+    params->heap.root_bytes = 1024 * GIB;
+    params->heap.extent_pages_max = 1;
+    params->heap.slack_bytes = 256 * MIB;
+    params->heap.slack_percent = 2;
+}
+
+void fixture_setup(struct fixture *fixture, const struct fixture_params *params)
+{
+    memset(fixture, 0, sizeof *fixture);
+    fixture->memory = (struct vpmm_memory){fixture, memory_map, memory_unmap};
+    fixture->sim = sim_create(&params->sim);
+    assert_non_null(fixture->sim);
+    sim_table_fill(fixture->sim, &fixture->driver);
+    assert_int_equal(sim_ctx_create(fixture->sim, 0, 0, &fixture->handle), CUDA_SUCCESS);
+    assert_int_equal(vpmm_order_create(&fixture->driver, &fixture->memory, &fixture->order),
+                     VPMM_OK);
+    assert_int_equal(vpmm_order_context(fixture->order, NULL, &fixture->context), VPMM_OK);
+    assert_int_equal(vpmm_heap_create(&params->heap, &fixture->driver, fixture->order,
+                                      &fixture->memory, &fixture->heap),
+                     VPMM_OK);
+    fixture->page_bytes = vpmm_heap_page_bytes(fixture->heap);
+    fixture_audit(fixture);
+}
+
+void fixture_teardown(struct fixture *fixture)
+{
+    struct sim_counts counts;
+    vpmm_heap_reap(fixture->heap);
+    (void)sim_drain(fixture->sim);
+    fixture_audit(fixture);
+    vpmm_heap_destroy(fixture->heap);
+    vpmm_order_destroy(fixture->order);
+    sim_live_counts(fixture->sim, &counts);
+    assert_int_equal(counts.handles, 0);
+    assert_int_equal(counts.handles_held, 0);
+    assert_int_equal(counts.reservations, 0);
+    assert_int_equal(counts.mappings, 0);
+    assert_int_equal(counts.events, 0);
+    assert_int_equal(fixture->maps_outstanding, 0);
+    sim_destroy(fixture->sim);
+}
+
+CUstream fixture_stream(struct fixture *fixture, unsigned flags)
+{
+    CUstream stream;
+    assert_int_equal(sim_stream_create(fixture->sim, flags, 0, &stream), CUDA_SUCCESS);
+    return stream;
+}
+
+static void resolve(struct fixture *fixture, CUstream handle, struct vpmm_stream *stream_out)
+{
+    assert_int_equal(vpmm_order_stream(fixture->order, (vpmm_stream_handle)handle, stream_out),
+                     VPMM_OK);
+}
+
+enum vpmm_status fixture_try_malloc(struct fixture *fixture, uint64_t pages, CUstream stream,
+                                    uint64_t *address_out)
+{
+    struct vpmm_stream resolved;
+    struct vpmm_request request = {.bytes = pages * fixture->page_bytes,
+                                   .context = fixture->context};
+    if (stream) {
+        resolve(fixture, stream, &resolved);
+        request.stream = &resolved;
+        request.context = resolved.context;
+    }
+    enum vpmm_status status = vpmm_heap_malloc(fixture->heap, &request, address_out);
+    fixture_audit(fixture);
+    return status;
+}
+
+enum vpmm_status fixture_try_free(struct fixture *fixture, uint64_t address, CUstream stream)
+{
+    struct vpmm_stream resolved;
+    enum vpmm_status wait;
+    if (stream)
+        resolve(fixture, stream, &resolved);
+    enum vpmm_status status =
+        vpmm_heap_free(fixture->heap, address, stream ? &resolved : NULL, &wait);
+    fixture_audit(fixture);
+    return status ? status : wait;
+}
+
+uint64_t fixture_malloc(struct fixture *fixture, uint64_t pages, CUstream stream)
+{
+    uint64_t address = 0;
+    assert_int_equal(fixture_try_malloc(fixture, pages, stream, &address), VPMM_OK);
+    assert_int_not_equal(address, 0);
+    return address;
+}
+
+void fixture_free(struct fixture *fixture, uint64_t address, CUstream stream)
+{
+    assert_int_equal(fixture_try_free(fixture, address, stream), VPMM_OK);
+}
+
+void fixture_audit(struct fixture *fixture)
+{
+    const char *broken = vpmm_heap_audit(fixture->heap);
+    if (broken)
+        fail_msg("audit: %s; %s", broken, fixture_layout(fixture));
+}
+
+struct vpmm_pool_totals fixture_totals(struct fixture *fixture)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(vpmm_heap_pool(fixture->heap), &totals);
+    return totals;
+}
+
+static bool gate_is_open(struct sim_view *view, void *argument)
+{
+    (void)view;
+    const volatile bool *const *gate = argument;
+    return **gate;
+}
+
+void fixture_work(struct fixture *fixture, CUstream stream, uint64_t address, uint64_t pages,
+                  bool writes, const volatile bool *gate)
+{
+    struct sim_range range = {address, pages * fixture->page_bytes, writes};
+    struct sim_kernel kernel = {.name = "work",
+                                .ready = gate ? gate_is_open : NULL,
+                                .argument = &gate,
+                                .argument_bytes = sizeof gate,
+                                .ranges = &range,
+                                .n_ranges = 1};
+    assert_int_equal(sim_launch(fixture->sim, stream, &kernel), CUDA_SUCCESS);
+}
+
+const char *fixture_layout(struct fixture *fixture)
+{
+    static char text[4096];
+    static const char *const marks[] = {"?", "*", "-", "", "z", "?", "!"};
+    const struct vpmm_pool *pool = vpmm_heap_pool(fixture->heap);
+    uint64_t cursor = 0;
+    size_t length = 0;
+    size_t kept = 0;
+    struct vpmm_region_view region;
+    text[0] = 0;
+    while (vpmm_pool_next(pool, &cursor, &region) && length < sizeof text - 32) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "[%s%llu]",
+                                   marks[region.state], (unsigned long long)region.pages);
+        if (region.state != VPMM_REGION_HOLE)
+            kept = length;
+    }
+    text[kept] = 0;
+    return text;
+}

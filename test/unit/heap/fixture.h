@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* One heap on one simulated machine, and a few words to write tests with. Teardown asserts that
+ * nothing is left over. */
+#ifndef VPMM_TEST_UNIT_HEAP_FIXTURE_H
+#define VPMM_TEST_UNIT_HEAP_FIXTURE_H
+
+#include "heap/heap.h"
+#include "sim/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+struct fixture_params {
+    struct vpmm_heap_params heap;
+    struct sim_config sim;
+};
+
+struct fixture {
+    struct sim *sim;
+    struct vpmm_driver driver;
+    struct vpmm_memory memory;   /* counts, and fails on cue */
+    uint64_t maps_until_failure; /* 0: never */
+    uint64_t maps_outstanding;
+    struct vpmm_order *order;
+    struct vpmm_heap *heap;
+    struct vpmm_context *context;
+    CUcontext handle;
+    uint64_t page_bytes;
+};
+
+/* 1 GiB pages, one page an extent, 64 GiB, adversarial order, no bytes. */
+void fixture_params_default(struct fixture_params *params);
+void fixture_setup(struct fixture *fixture, const struct fixture_params *params);
+/* Drains the device, frees nothing by itself; asserts a clean audit and that nothing is left over.
+ */
+void fixture_teardown(struct fixture *fixture);
+
+CUstream fixture_stream(struct fixture *fixture, unsigned flags);
+/* In pages; NULL stream: cudaMalloc or cudaFree. Assert success, and audit. */
+uint64_t fixture_malloc(struct fixture *fixture, uint64_t pages, CUstream stream);
+void fixture_free(struct fixture *fixture, uint64_t address, CUstream stream);
+enum vpmm_status fixture_try_malloc(struct fixture *fixture, uint64_t pages, CUstream stream,
+                                    uint64_t *address_out);
+enum vpmm_status fixture_try_free(struct fixture *fixture, uint64_t address, CUstream stream);
+void fixture_audit(struct fixture *fixture);
+struct vpmm_pool_totals fixture_totals(struct fixture *fixture);
+
+/* Queues work on `stream` that writes (or only reads) pages at `address`; `gate` NULL, or the work
+ * spins until *gate. */
+void fixture_work(struct fixture *fixture, CUstream stream, uint64_t address, uint64_t pages,
+                  bool writes, const volatile bool *gate);
+
+/* The map in the specification's notation without the hole at a root's end: "[4][-6][1][z3]".
+ * Static buffer. */
+const char *fixture_layout(struct fixture *fixture);
+
+#endif

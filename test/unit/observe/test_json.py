@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Reads the JSON forms that the program named writes, as any program would, and compares every value."""
+import json
+import subprocess
+import sys
+
+GIB = 1 << 30
+
+
+def shown(what):
+    process = subprocess.Popen([sys.argv[1], what], stdout=subprocess.PIPE)
+    text = process.communicate()[0]
+    assert process.returncode == 0
+    value = json.loads(text)
+    assert value.pop("pid") == process.pid
+    return value
+
+
+def region(address, state, pages, size, stream, fence, fence_kind):
+    return {"address": hex(address), "state": state, "pages": pages, "bytes": size,
+            "stream": stream, "fence": fence, "fence_kind": fence_kind}
+
+
+def device(number, page, figures, regions):
+    names = ["mapped", "reserved", "live", "reusable", "holes", "pending_unmap", "busy",
+             "quarantined", "extents", "mappings"]
+    return {"device": number, "page_bytes": page, **dict(zip(names, figures)), "regions": regions}
+
+
+first = 0x7f0000000000
+regions = [
+    region(first, "live", 4, 4 * GIB - 5, 7, 0, "complete"),
+    region(first + 4 * GIB, "free", 6, 0, 9, 12, "stream"),
+    region(first + 10 * GIB, "live", 1, GIB, 0, 3, "context"),
+    region(first + 11 * GIB, "hole", 10, 0, 0, 0, "complete"),
+    region(first + 21 * GIB, "zombie", 2, 0, 0, 2**64 - 1, "joined"),
+    region(first + 23 * GIB, "busy", 3, 0, 0, 0, "complete"),
+    region(first + 26 * GIB, "hole", 8166, 0, 0, 0, "complete"),
+    region(0x700000000000, "quarantined", 1, 0, 0, 1, "parked"),
+]
+figures = [n * GIB for n in (17, 8193, 5, 6, 8176, 2, 3, 1)] + [15, 17]
+assert shown("dump") == {"vpmm_dump": 1, "devices": [
+    device(0, GIB, figures, regions), device(3, 2 << 20, [0] * 10, [])]}
+assert shown("nothing") == {"vpmm_dump": 1, "devices": []}
+assert shown("stats") == {
+    "vpmm_stats": 1, "program": 'a "program"\n\xff',
+    "devices": [{"device": 0, "live_bytes": 5 * GIB, "fits": 12}, {"device": 1}],
+    "requests": {"cudaMalloc": {"POOL": 42, "SMALL": 0, "FULL": 2**64 - 1},
+                 "cudaMallocAsync": {"POOL": 0}}}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include "fakes.h"
+
+#include "base/lock.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+struct fakes fakes;
+
+/* Guards what several threads may write at once. */
+static pthread_mutex_t notes = PTHREAD_MUTEX_INITIALIZER;
+
+void fakes_reset(void)
+{
+    memset(&fakes, 0, sizeof fakes);
+    for (int i = 0; i < FAKE_DEVICES; i++) {
+        fakes.facts[i] =
+            (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false};
+        fakes.contexts[i] = (struct vpmm_context){(uint64_t)(10 + i), i};
+        fakes.heaps[i].base = FAKE_ROOT_BYTES * (uint64_t)(i + 1);
+        fakes.heaps[i].state = VPMM_REGION_LIVE;
+        for (int j = 0; j < FAKE_DEVICES; j++)
+            fakes.can_reach[i][j] = true;
+    }
+}
+
+vpmm_context_handle fake_context(int number)
+{
+    return (vpmm_context_handle)&fakes.contexts[number];
+}
+
+vpmm_stream_handle fake_stream(int number)
+{
+    return (vpmm_stream_handle)&fakes.contexts[number];
+}
+
+static void tell(const char *what, uint64_t number)
+{
+    size_t length = strlen(fakes.told);
+    (void)snprintf(fakes.told + length, sizeof fakes.told - length, "%s %d; ", what, (int)number);
+}
+
+/* ---- driver ---- */
+
+static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_facts *facts_out)
+{
+    (void)self;
+    assert_true(vpmm_lock_none_held());
+    vpmm_atomic_add(&fakes.n_facts, 1);
+    if (!fakes.facts_status)
+        *facts_out = fakes.facts[device];
+    return fakes.facts_status;
+}
+
+static enum vpmm_status memory_info(void *self, uint64_t *free_out, uint64_t *total_out)
+{
+    (void)self;
+    assert_true(vpmm_lock_none_held());
+    *free_out = 3 << 20;
+    *total_out = FAKE_DEVICE_BYTES;
+    return VPMM_OK;
+}
+
+static enum vpmm_status peer_possible(void *self, int device, int peer, bool *possible_out)
+{
+    (void)self;
+    assert_true(vpmm_lock_none_held());
+    assert_int_not_equal(device, peer);
+    *possible_out = fakes.can_reach[device][peer];
+    return VPMM_OK;
+}
+
+const struct vpmm_driver fake_driver = {
+    .device_facts = device_facts, .memory_info = memory_info, .peer_possible = peer_possible};
+
+/* ---- order ---- */
+
+enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
+                                   const struct vpmm_memory *memory, struct vpmm_order **order_out)
+{
+    (void)driver;
+    (void)memory;
+    if (!fakes.order_status)
+        *order_out = (struct vpmm_order *)&fakes;
+    return fakes.order_status;
+}
+
+void vpmm_order_destroy(struct vpmm_order *order)
+{
+    assert_ptr_equal(order, &fakes);
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        assert_true(fakes.heaps[i].is_destroyed || !fakes.heaps[i].params.page_bytes);
+}
+
+enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handle handle,
+                                    struct vpmm_context **context_out)
+{
+    (void)order;
+    assert_true(vpmm_lock_none_held());
+    if (fakes.context_status)
+        return fakes.context_status;
+    if (!handle && fakes.current < 0)
+        return VPMM_NO_CONTEXT;
+    *context_out = handle ? (struct vpmm_context *)handle : &fakes.contexts[fakes.current];
+    return VPMM_OK;
+}
+
+uint64_t vpmm_context_id(const struct vpmm_context *context)
+{
+    return context->id;
+}
+
+int vpmm_context_device(const struct vpmm_context *context)
+{
+    return context->device;
+}
+
+enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
+                                   struct vpmm_stream *stream_out)
+{
+    (void)order;
+    assert_true(vpmm_lock_none_held());
+    assert_non_null(handle);
+    if (fakes.stream_status)
+        return fakes.stream_status;
+    struct vpmm_context *context = (struct vpmm_context *)handle;
+    *stream_out = (struct vpmm_stream){context, handle, context->id, false, fakes.is_capturing};
+    return VPMM_OK;
+}
+
+void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle)
+{
+    (void)order;
+    tell("leaving", ((const struct vpmm_context *)handle)->id);
+}
+
+void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handle, bool destroyed)
+{
+    (void)order;
+    (void)handle;
+    tell("left", destroyed);
+}
+
+/* ---- heaps and pools ---- */
+
+enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
+                                  const struct vpmm_driver *driver, struct vpmm_order *order,
+                                  const struct vpmm_memory *memory, struct vpmm_heap **heap_out)
+{
+    (void)driver;
+    (void)order;
+    (void)memory;
+    assert_true(vpmm_lock_none_held());
+    vpmm_atomic_add(&fakes.n_creates, 1);
+    if (fakes.creating)
+        fakes.creating();
+    if (fakes.create_status)
+        return fakes.create_status;
+    fakes.heaps[params->device].params = *params;
+    *heap_out = &fakes.heaps[params->device];
+    return VPMM_OK;
+}
+
+void vpmm_heap_destroy(struct vpmm_heap *heap)
+{
+    heap->is_destroyed = true;
+}
+
+enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
+                                  uint64_t *address_out)
+{
+    assert_true(vpmm_lock_none_held());
+    (void)pthread_mutex_lock(&notes);
+    heap->request = *request;
+    heap->stream = request->stream ? *request->stream : (struct vpmm_stream){0};
+    (void)pthread_mutex_unlock(&notes);
+    if (!heap->malloc_status)
+        *address_out = heap->base;
+    return heap->malloc_status;
+}
+
+enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
+                                const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+{
+    assert_true(vpmm_lock_none_held());
+    heap->freed_address = address;
+    heap->has_freed_stream = stream != NULL;
+    heap->freed_stream = stream ? *stream : (struct vpmm_stream){0};
+    if (!heap->free_status)
+        *wait_out = heap->wait_status;
+    return heap->free_status;
+}
+
+enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
+                                struct vpmm_region_view *view_out)
+{
+    if (address < heap->base || address >= heap->base + FAKE_ROOT_BYTES)
+        return VPMM_NOT_FOUND;
+    *view_out = (struct vpmm_region_view){.state = heap->state, .address = heap->base, .pages = 1};
+    return VPMM_OK;
+}
+
+uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
+{
+    assert_true(vpmm_lock_none_held());
+    heap->trimmed = heap->releasable < bytes ? heap->releasable : bytes;
+    return heap->trimmed;
+}
+
+void vpmm_heap_reap(struct vpmm_heap *heap)
+{
+    assert_true(vpmm_lock_none_held());
+    heap->is_reaped = true;
+}
+
+uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap)
+{
+    return heap->is_reaped ? heap->releasable : 0;
+}
+
+void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
+{
+    tell("heap", (uint64_t)heap->params.device);
+    tell("gone", context_id);
+}
+
+enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int peer)
+{
+    assert_true(vpmm_lock_none_held());
+    (void)pthread_mutex_lock(&notes);
+    if (!fakes.add_peer_status)
+        heap->peers |= (uint64_t)1 << peer;
+    (void)pthread_mutex_unlock(&notes);
+    return fakes.add_peer_status;
+}
+
+int vpmm_heap_device(const struct vpmm_heap *heap)
+{
+    return heap->params.device;
+}
+
+uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap)
+{
+    return heap->params.page_bytes;
+}
+
+const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap)
+{
+    return (const struct vpmm_pool *)heap;
+}
+
+void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out)
+{
+    (void)pool;
+    *totals_out =
+        (struct vpmm_pool_totals){.live_pages = 100, .held_pages = 300, .zombie_pages = 7};
+}
+
+/* Runs of 3, 2 + 4 and 5 free pages. */
+bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
+                    struct vpmm_region_view *view_out)
+{
+    static const struct vpmm_region_view views[] = {
+        {.state = VPMM_REGION_FREE, .pages = 3}, {.state = VPMM_REGION_LIVE, .pages = 9},
+        {.state = VPMM_REGION_FREE, .pages = 2}, {.state = VPMM_REGION_FREE, .pages = 4},
+        {.state = VPMM_REGION_HOLE, .pages = 9}, {.state = VPMM_REGION_FREE, .pages = 5},
+    };
+    (void)pool;
+    if (*cursor == sizeof views / sizeof views[0])
+        return false;
+    *view_out = views[(*cursor)++];
+    return true;
+}

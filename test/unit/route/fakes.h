@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* Stands below the router instead of the driver, the order, the heaps and their pools: answers what
+ * a test told it to, and writes down what it was asked. Every function that may call a driver
+ * checks that no lock is held. */
+#ifndef VPMM_TEST_ROUTE_FAKES_H
+#define VPMM_TEST_ROUTE_FAKES_H
+
+#include "base/atomic.h"
+#include "heap/heap.h"
+#include "order/order.h"
+
+#define FAKE_DEVICES 3
+#define FAKE_GRANULARITY ((uint64_t)2 << 20)
+#define FAKE_DEVICE_BYTES ((uint64_t)1 << 30)
+#define FAKE_ROOT_BYTES ((uint64_t)1 << 40)
+
+struct vpmm_context {
+    uint64_t id;
+    int device;
+};
+
+struct vpmm_heap {
+    struct vpmm_heap_params params;
+    uint64_t base;
+    uint64_t peers; /* one bit each */
+    enum vpmm_status malloc_status, free_status, wait_status;
+    enum vpmm_region_state state; /* of everything in the heap's root */
+    struct vpmm_request request;  /* the last one, and its stream */
+    struct vpmm_stream stream;
+    bool has_freed_stream; /* the last free's, and its stream */
+    struct vpmm_stream freed_stream;
+    uint64_t freed_address;
+    uint64_t releasable, trimmed; /* what is complete shows once the heap was reaped */
+    bool is_reaped;
+    bool is_destroyed;
+};
+
+struct fakes {
+    struct vpmm_device_facts facts[FAKE_DEVICES];
+    enum vpmm_status facts_status;
+    bool can_reach[FAKE_DEVICES][FAKE_DEVICES]; /* device, peer */
+    vpmm_atomic32 n_facts, n_creates;
+    enum vpmm_status create_status, add_peer_status, order_status;
+    void (*creating)(void); /* called by heap_create, if set */
+    struct vpmm_heap heaps[FAKE_DEVICES];
+    /* Context i has the handle &contexts[i], the id 10 + i and the device i; so has the stream with
+     * the handle &contexts[i]. */
+    struct vpmm_context contexts[FAKE_DEVICES];
+    int current; /* context; -1: none */
+    enum vpmm_status context_status, stream_status;
+    bool is_capturing;
+    char told[512]; /* what the order and the heaps were told about contexts */
+};
+
+extern struct fakes fakes;
+extern const struct vpmm_driver fake_driver;
+
+/* Everything works: all devices alike, all of them peers, context 0 current. */
+void fakes_reset(void);
+vpmm_context_handle fake_context(int number);
+vpmm_stream_handle fake_stream(int number);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* The router and the contexts of the program: who can reach whose memory, and what goes with a
+ * context. */
+#include "fixture.h"
+
+#include <string.h>
+
+static void one_device_has_no_peers(void **state)
+{
+    (void)state;
+    vpmm_router_context_made(fixture.router, 0);
+    vpmm_router_context_made(fixture.router, 0);
+    vpmm_router_context_made(fixture.router, -1);
+    vpmm_router_context_made(fixture.router, VPMM_DEVICES_MAX);
+    (void)sync_malloc(4 * MIB);
+    assert_int_equal(fakes.heaps[0].peers, 0);
+}
+
+static void devices_reach_heaps_made_before_and_after_them(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    vpmm_router_context_made(fixture.router, 2);
+    assert_int_equal(fakes.heaps[0].peers, 1 << 2);
+    (void)async_malloc(4 * MIB, 2);
+    assert_int_equal(fakes.heaps[2].peers, 1 << 0);
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(fakes.heaps[0].peers, 1 << 2 | 1 << 1);
+    assert_int_equal(fakes.heaps[2].peers, 1 << 0 | 1 << 1);
+    (void)async_malloc(4 * MIB, 1);
+    assert_int_equal(fakes.heaps[1].peers, 1 << 0 | 1 << 2);
+}
+
+/* A context comes while a heap is being made. */
+static void second_context(void)
+{
+    fakes.creating = NULL;
+    vpmm_router_context_made(fixture.router, 1);
+}
+
+static void a_device_seen_while_a_heap_is_made_reaches_it(void **state)
+{
+    (void)state;
+    fakes.creating = second_context;
+    (void)sync_malloc(4 * MIB);
+    assert_int_equal(fakes.heaps[0].peers, 1 << 1);
+}
+
+static void cudamalloc_passes_through_where_two_devices_cannot_reach_each_other(void **state)
+{
+    (void)state;
+    fakes.can_reach[1][0] = false;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
+    vpmm_router_context_made(fixture.router, 2);
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_PEER);
+    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[0].peers, 1 << 2);
+    assert_int_equal(async_malloc(4 * MIB, 1), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].peers, 1 << 0 | 1 << 2);
+}
+
+static void cudamalloc_passes_through_when_access_could_not_be_given(void **state)
+{
+    (void)state;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
+    fakes.add_peer_status = VPMM_NO_MEMORY;
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_PEER);
+}
+
+static void a_destroyed_context_is_told_to_the_order_before_the_heaps(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(4 * MIB, 1);
+    vpmm_router_context_leaving(fixture.router, fake_context(1));
+    assert_string_equal(fakes.told, "leaving 11; ");
+    vpmm_router_context_left(fixture.router, fake_context(1), true);
+    assert_string_equal(fakes.told, "leaving 11; left 1; heap 0; gone 11; heap 1; gone 11; ");
+    vpmm_router_context_left(fixture.router, fake_context(1), true);
+    assert_string_equal(
+        fakes.told + strlen("leaving 11; left 1; heap 0; gone 11; heap 1; gone 11; "), "left 1; ");
+}
+
+static void a_context_that_stays_loses_nothing(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    vpmm_router_context_leaving(fixture.router, fake_context(0));
+    vpmm_router_context_left(fixture.router, fake_context(0), false);
+    assert_string_equal(fakes.told, "leaving 10; left 0; ");
+    vpmm_router_context_leaving(fixture.router, NULL);
+    vpmm_router_context_left(fixture.router, NULL, true);
+    assert_string_equal(fakes.told, "leaving 10; left 0; ");
+}
+
+static void many_contexts_may_leave_one_after_another(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    for (int i = 0; i < 100; i++) {
+        fakes.told[0] = 0;
+        vpmm_router_context_leaving(fixture.router, fake_context(i % FAKE_DEVICES));
+        vpmm_router_context_left(fixture.router, fake_context(i % FAKE_DEVICES), true);
+        assert_non_null(strstr(fakes.told, "gone"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(one_device_has_no_peers),
+        FIXTURE_TEST(devices_reach_heaps_made_before_and_after_them),
+        FIXTURE_TEST(a_device_seen_while_a_heap_is_made_reaches_it),
+        FIXTURE_TEST(cudamalloc_passes_through_where_two_devices_cannot_reach_each_other),
+        FIXTURE_TEST(cudamalloc_passes_through_when_access_could_not_be_given),
+        FIXTURE_TEST(a_destroyed_context_is_told_to_the_order_before_the_heaps),
+        FIXTURE_TEST(a_context_that_stays_loses_nothing),
+        FIXTURE_TEST(many_contexts_may_leave_one_after_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

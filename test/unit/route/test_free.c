@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* The router and one address: whose it is, and what may be given back. */
+#include "fixture.h"
+
+static enum vpmm_free_answer free_at(uint64_t address, vpmm_stream_handle stream)
+{
+    enum vpmm_status status = VPMM_FAILED;
+    enum vpmm_free_answer answer = vpmm_router_free(fixture.router, address, stream, &status);
+    assert_int_equal(status, answer == VPMM_FREED ? VPMM_OK : VPMM_FAILED);
+    return answer;
+}
+
+static void foreign_addresses_are_not_ours(void **state)
+{
+    (void)state;
+    assert_int_equal(free_at(fakes.heaps[0].base, NULL), VPMM_FREE_NOT_OURS);
+    (void)sync_malloc(4 * MIB);
+    assert_int_equal(free_at(0, NULL), VPMM_FREE_NOT_OURS);
+    assert_int_equal(free_at(fakes.heaps[1].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    assert_int_equal(fakes.heaps[0].freed_address, 0);
+    fakes.heaps[0].free_status = VPMM_NOT_FOUND;
+    assert_int_equal(free_at(fakes.heaps[0].base + 5, NULL), VPMM_FREE_NOT_OURS);
+    assert_int_equal(fakes.heaps[0].freed_address, fakes.heaps[0].base + 5);
+}
+
+static void a_free_goes_to_the_heap_of_its_address_on_any_stream(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(4 * MIB, 1);
+    fakes.current = -1;
+    assert_int_equal(free_at(fakes.heaps[1].base, NULL), VPMM_FREED);
+    assert_int_equal(fakes.heaps[1].freed_address, fakes.heaps[1].base);
+    assert_false(fakes.heaps[1].has_freed_stream);
+    assert_int_equal(free_at(fakes.heaps[1].base, fake_stream(2)), VPMM_FREED);
+    assert_true(fakes.heaps[1].has_freed_stream);
+    assert_int_equal(fakes.heaps[1].freed_stream.id, 12);
+    assert_int_equal(fakes.heaps[0].freed_address, 0);
+}
+
+static void a_stream_that_cannot_be_had_or_captures_frees_nothing(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    fakes.is_capturing = true;
+    assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    fakes.is_capturing = false;
+    for (int status = VPMM_OK + 1; status < VPMM_STATUS_COUNT; status++) {
+        fakes.stream_status = (enum vpmm_status)status;
+        assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    }
+    assert_int_equal(fakes.heaps[0].freed_address, 0);
+    assert_int_equal(free_at(fakes.heaps[0].base, NULL), VPMM_FREED);
+}
+
+static void what_the_wait_met_is_passed_on(void **state)
+{
+    (void)state;
+    enum vpmm_status status = VPMM_OK;
+    (void)sync_malloc(4 * MIB);
+    fakes.heaps[0].wait_status = VPMM_BROKEN;
+    assert_int_equal(vpmm_router_free(fixture.router, fakes.heaps[0].base, NULL, &status),
+                     VPMM_FREED);
+    assert_int_equal(status, VPMM_BROKEN);
+}
+
+static void only_live_regions_are_found(void **state)
+{
+    (void)state;
+    struct vpmm_region_view view = {.pages = 99};
+    int device = -1;
+    assert_false(vpmm_router_find(fixture.router, fakes.heaps[1].base, &view, &device));
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(4 * MIB, 1);
+    fakes.heaps[1].state = VPMM_REGION_FREE;
+    assert_false(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
+    assert_int_equal(view.pages, 99);
+    assert_int_equal(device, -1);
+    fakes.heaps[1].state = VPMM_REGION_LIVE;
+    assert_true(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
+    assert_int_equal(view.address, fakes.heaps[1].base);
+    assert_int_equal(device, 1);
+}
+
+static void memory_goes_back_on_the_current_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        fakes.heaps[i].releasable = (uint64_t)(i + 1) * MIB;
+    fakes.context_status = VPMM_BROKEN;
+    assert_false(vpmm_router_relieve(fixture.router));
+    assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
+    fakes.context_status = VPMM_OK;
+    (void)async_malloc(4 * MIB, 1);
+    assert_false(vpmm_router_relieve(fixture.router));
+    assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
+    fakes.current = 1;
+    assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 2 * MIB);
+    assert_true(vpmm_router_relieve(fixture.router));
+    assert_int_equal(fakes.heaps[1].trimmed, 2 * MIB);
+    fakes.heaps[1].releasable = 0;
+    assert_false(vpmm_router_relieve(fixture.router));
+    fakes.current = -1;
+    assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
+}
+
+static void a_router_that_cannot_be_made_leaves_nothing(void **state)
+{
+    (void)state;
+    struct vpmm_router *other = NULL;
+    size_t before = fixture.mapped_bytes;
+    fakes.order_status = VPMM_NO_METADATA;
+    assert_int_equal(vpmm_router_create(&fixture.config, &fake_driver, &fixture_memory,
+                                        &fixture_first_heap, &other),
+                     VPMM_NO_METADATA);
+    assert_int_equal(fixture.mapped_bytes, before);
+    fixture.is_memory_scarce = true;
+    assert_int_equal(vpmm_router_create(&fixture.config, &fake_driver, &fixture_memory,
+                                        &fixture_first_heap, &other),
+                     VPMM_NO_METADATA);
+    fixture.is_memory_scarce = false;
+    assert_null(other);
+    vpmm_router_destroy(NULL);
+}
+
+static void heaps_are_looked_up_by_device(void **state)
+{
+    (void)state;
+    assert_null(vpmm_router_heap(fixture.router, 0));
+    (void)sync_malloc(4 * MIB);
+    assert_ptr_equal(vpmm_router_heap(fixture.router, 0), &fakes.heaps[0]);
+    assert_null(vpmm_router_heap(fixture.router, 1));
+    assert_null(vpmm_router_heap(fixture.router, -1));
+    assert_null(vpmm_router_heap(fixture.router, VPMM_DEVICES_MAX));
+    assert_ptr_equal(vpmm_router_order(fixture.router), &fakes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(foreign_addresses_are_not_ours),
+        FIXTURE_TEST(a_free_goes_to_the_heap_of_its_address_on_any_stream),
+        FIXTURE_TEST(a_stream_that_cannot_be_had_or_captures_frees_nothing),
+        FIXTURE_TEST(what_the_wait_met_is_passed_on),
+        FIXTURE_TEST(only_live_regions_are_found),
+        FIXTURE_TEST(memory_goes_back_on_the_current_device),
+        FIXTURE_TEST(a_router_that_cannot_be_made_leaves_nothing),
+        FIXTURE_TEST(heaps_are_looked_up_by_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

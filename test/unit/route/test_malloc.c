@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* The router and one request: which heap gets it, what it is told, and what becomes of the answer.
+ */
+#include "fixture.h"
+
+#include <string.h>
+
+static void the_current_context_names_the_device_of_cudamalloc(void **state)
+{
+    (void)state;
+    fakes.current = 1;
+    assert_int_equal(sync_malloc(5 * MIB), VPMM_ROUTE_POOL);
+    assert_null(vpmm_router_heap(fixture.router, 0));
+    assert_ptr_equal(vpmm_router_heap(fixture.router, 1), &fakes.heaps[1]);
+    assert_int_equal(fakes.heaps[1].request.bytes, 5 * MIB);
+    assert_ptr_equal(fakes.heaps[1].request.context, &fakes.contexts[1]);
+    assert_null(fakes.heaps[1].request.stream);
+}
+
+static void the_stream_names_the_device_of_cudamallocasync(void **state)
+{
+    (void)state;
+    fakes.current = 1;
+    assert_int_equal(async_malloc(5 * MIB, 2), VPMM_ROUTE_POOL);
+    assert_null(vpmm_router_heap(fixture.router, 1));
+    assert_ptr_equal(fakes.heaps[2].request.context, &fakes.contexts[2]);
+    assert_int_equal(fakes.heaps[2].stream.id, 12);
+}
+
+static void a_heap_is_made_once_and_only_for_a_large_request(void **state)
+{
+    (void)state;
+    assert_int_equal(sync_malloc(FAKE_GRANULARITY - 1), VPMM_ROUTE_SMALL);
+    assert_int_equal(sync_malloc(0), VPMM_ROUTE_SMALL);
+    assert_int_equal(sync_malloc(FAKE_DEVICE_BYTES + 1), VPMM_ROUTE_LARGE);
+    assert_int_equal(fakes.n_creates, 0);
+    assert_int_equal(fixture.n_first_heaps, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sync_malloc(FAKE_GRANULARITY), VPMM_ROUTE_POOL);
+    assert_int_equal(async_malloc(FAKE_DEVICE_BYTES, 0), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.n_creates, 1);
+    assert_int_equal(fakes.n_facts, 1);
+    assert_int_equal(fixture.n_first_heaps, 1);
+    assert_int_equal(async_malloc(4 * MIB, 1), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.n_creates, 2);
+    assert_int_equal(fixture.n_first_heaps, 1);
+}
+
+static void a_heap_that_failed_is_tried_again_unless_it_is_hopeless(void **state)
+{
+    (void)state;
+    fakes.create_status = VPMM_NO_MEMORY;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
+    fakes.create_status = VPMM_NOT_SUPPORTED;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
+    fakes.create_status = VPMM_OK;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
+    assert_int_equal(fakes.n_creates, 2);
+    assert_int_equal(async_malloc(4 * MIB, 1), VPMM_ROUTE_POOL);
+    assert_int_equal(fixture.n_first_heaps, 1);
+}
+
+static void no_context_and_captures_pass_through(void **state)
+{
+    (void)state;
+    fakes.current = -1;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_CONTEXT);
+    fakes.stream_status = VPMM_NO_CONTEXT;
+    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_NO_CONTEXT);
+    fakes.stream_status = VPMM_CAPTURED;
+    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_CAPTURING);
+    fakes.stream_status = VPMM_OK;
+    fakes.is_capturing = true;
+    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_CAPTURING);
+    fakes.current = 0;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
+    fakes.context_status = VPMM_CAPTURED;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_CAPTURING);
+}
+
+static void whatever_else_fails_passes_through(void **state)
+{
+    (void)state;
+    static const enum vpmm_status others[] = {VPMM_CONTEXT_GONE, VPMM_NO_METADATA, VPMM_BROKEN,
+                                              VPMM_SHUT_DOWN,    VPMM_INVALID,     VPMM_FAILED};
+    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
+        fakes.context_status = fakes.stream_status = others[i];
+        assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
+        assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_OTHER);
+        fakes.context_status = fakes.stream_status = VPMM_OK;
+        fakes.facts_status = others[i];
+        assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
+        fakes.facts_status = VPMM_OK;
+    }
+    assert_int_equal(fakes.n_creates, 0);
+    fakes.contexts[0].device = VPMM_DEVICES_MAX;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
+}
+
+static void what_the_heap_answers_is_a_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        enum vpmm_status status;
+        enum vpmm_route route;
+    } answers[] = {
+        {VPMM_NO_MEMORY, VPMM_ROUTE_FULL},       {VPMM_NO_METADATA, VPMM_ROUTE_OTHER},
+        {VPMM_INVALID, VPMM_ROUTE_OTHER},        {VPMM_BROKEN, VPMM_ROUTE_OTHER},
+        {VPMM_SHUT_DOWN, VPMM_ROUTE_OTHER},      {VPMM_CAPTURED, VPMM_ROUTE_CAPTURING},
+        {VPMM_NOT_SUPPORTED, VPMM_ROUTE_NO_VMM}, {VPMM_OK, VPMM_ROUTE_POOL},
+    };
+    for (unsigned i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        fakes.heaps[0].malloc_status = answers[i].status;
+        assert_int_equal(sync_malloc(4 * MIB), answers[i].route);
+    }
+}
+
+static void disabled_asks_nobody(void **state)
+{
+    (void)state;
+    fixture.config.disable = true;
+    fakes.context_status = VPMM_BROKEN;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_DISABLED);
+    fixture.config.disable = false;
+    fixture.config.active = false;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_DISABLED);
+    assert_int_equal(fakes.n_facts, 0);
+}
+
+static void a_device_without_vmm_passes_through(void **state)
+{
+    (void)state;
+    fakes.facts[0] = (struct vpmm_device_facts){.total_bytes = FAKE_DEVICE_BYTES};
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
+    assert_int_equal(fakes.n_creates, 0);
+}
+
+static void answers_are_counted_by_kind(void **state)
+{
+    (void)state;
+    uint64_t counts[VPMM_ROUTE_COUNT];
+    (void)sync_malloc(1);
+    (void)sync_malloc(4 * MIB);
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(2, 0);
+    (void)async_malloc(3, 0);
+    fakes.heaps[0].malloc_status = VPMM_NO_MEMORY;
+    (void)async_malloc(4 * MIB, 0);
+    vpmm_router_counts(fixture.router, false, counts);
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        assert_int_equal(counts[i], i == VPMM_ROUTE_SMALL ? 1 : i == VPMM_ROUTE_POOL ? 2 : 0);
+    vpmm_router_counts(fixture.router, true, counts);
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        assert_int_equal(counts[i], i == VPMM_ROUTE_SMALL ? 2 : i == VPMM_ROUTE_FULL ? 1 : 0);
+}
+
+static void out_of_memory_is_one_line_with_all_figures(void **state)
+{
+    (void)state;
+    fakes.heaps[0].malloc_status = VPMM_NO_MEMORY;
+    const char *text = said_by_malloc(40 * MIB);
+    static const char *const parts[] = {"40 MiB of cudaMalloc", "live 200 MiB",
+                                        "held 600 MiB",         "largest free run 12 MiB",
+                                        "unmapped 14 MiB",      "free on the device 3 MiB"};
+    for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        assert_non_null(strstr(text, parts[i]));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(the_current_context_names_the_device_of_cudamalloc),
+        FIXTURE_TEST(the_stream_names_the_device_of_cudamallocasync),
+        FIXTURE_TEST(a_heap_is_made_once_and_only_for_a_large_request),
+        FIXTURE_TEST(a_heap_that_failed_is_tried_again_unless_it_is_hopeless),
+        FIXTURE_TEST(no_context_and_captures_pass_through),
+        FIXTURE_TEST(whatever_else_fails_passes_through),
+        FIXTURE_TEST(what_the_heap_answers_is_a_reason),
+        FIXTURE_TEST(disabled_asks_nobody),
+        FIXTURE_TEST(a_device_without_vmm_passes_through),
+        FIXTURE_TEST(answers_are_counted_by_kind),
+        FIXTURE_TEST(out_of_memory_is_one_line_with_all_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
