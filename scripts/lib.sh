@@ -53,7 +53,7 @@ install_python() {
     hash -r
 }
 
-# A compiler, Meson, Ninja, cmocka and Python. Meson of an old distribution gives way to a private one.
+# A compiler, Meson, Ninja and Python. Meson of an old distribution gives way to a private one.
 need_build_tools() {
     local missing
     missing=$(missing_packages <<'LINES'
@@ -64,12 +64,20 @@ command -v python3:python3
 can_make_venv:python3-venv
 command -v ninja:ninja-build
 command -v meson:meson
-command -v pkg-config:pkg-config
-has_header setjmp.h && pkg-config --exists cmocka:libcmocka-dev
 LINES
     )
     [ -z "$missing" ] || install_packages $missing
     at_least "$(meson --version)" 1.0 || install_python meson
+}
+
+need_cmocka() {
+    local missing
+    missing=$(missing_packages <<'LINES'
+command -v pkg-config:pkg-config
+has_header cmocka.h && pkg-config --exists cmocka:libcmocka-dev
+LINES
+    )
+    [ -z "$missing" ] || install_packages $missing
 }
 
 # What only the style tests use; they skip what they cannot check, so nothing here is worth a failure.

@@ -46,7 +46,7 @@ def library() -> Path:
         if shutil.which(tool) is None:
             raise BuildError(f"no {tool}: {how}")
     if not (BUILD / "build.ninja").exists():
-        _call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false"])
+        _call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false", "-Ddemo=false"])
     _call(["ninja", "-C", str(BUILD)])
     if not LIBRARY.exists():
         raise BuildError(f"the build made no {LIBRARY}")

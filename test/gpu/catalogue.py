@@ -135,8 +135,7 @@ CAPTURE = [
 
 TWO = [
     _cuda("two", "two", name="two devices, cudaMalloc", devices=2, alone=True),
-    _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True,
-          may_fail=True),
+    _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True),
 ]
 
 PROGRAMS: List[Program] = [*INTEGRITY, *_ordinary(), *PYTHON, *FIGURES, *CAPTURE, *TWO]

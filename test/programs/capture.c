@@ -267,6 +267,7 @@ static CUdeviceptr mapped_page(void)
     MUST(cuMemAddressReserve(&address, 2 * MIB, 0, 0, 0));
     MUST(cuMemMap(address, 2 * MIB, 0, handle, 0));
     MUST(cuMemSetAccess(address, 2 * MIB, &access, 1));
+    MUST(cuMemRelease(handle));
     return address;
 }
 
@@ -342,5 +343,7 @@ int main(void)
         for (size_t p = 0; p < COUNT(questions); p++)
             try(&ways[w], &questions[p], mapped);
     }
+    MUST(cuMemUnmap(mapped, 2 * MIB));
+    MUST(cuMemAddressFree(mapped, 2 * MIB));
     return 0;
 }
