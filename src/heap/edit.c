@@ -77,36 +77,63 @@ static enum vpmm_status make_plan(struct vpmm_heap *heap, const struct vpmm_want
                 : vpmm_pool_plan_growth(heap->pool, pages, plan_out);
 }
 
+/* Begins an edit with a plan. Address space that zombies hold comes before more of it. */
+static enum vpmm_status begin_with_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
+                                        uint64_t pages, struct vpmm_plan **plan_out)
+{
+    bool has_reaped = false;
+    vpmm_edit_begin(heap);
+    enum vpmm_status status = make_plan(heap, want, pages, plan_out);
+    while (status == VPMM_NO_SPACE) {
+        vpmm_edit_end(heap);
+        status = VPMM_OK;
+        if (has_reaped)
+            status = vpmm_heap_add_root(heap, want ? want->pages : pages);
+        else
+            vpmm_heap_reap(heap);
+        has_reaped = true;
+        vpmm_edit_begin(heap);
+        if (!status)
+            status = make_plan(heap, want, pages, plan_out);
+    }
+    if (status)
+        vpmm_edit_end(heap);
+    return status;
+}
+
+/* Beyond one device's worth of zombies every move unmaps more of them than it adds: address space
+ * and mappings stay bounded, and nobody ever has all of them to unmap at once. */
+static uint64_t zombie_pages_due(const struct vpmm_heap *heap, uint64_t moved_pages)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(heap->pool, &totals);
+    return totals.zombie_pages > heap->device_bytes / heap->page_bytes ? 2 * moved_pages : 0;
+}
+
 enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
                                 uint64_t pages, uint64_t *address_out)
 {
     struct vpmm_plan *plan;
-    vpmm_edit_begin(heap);
-    enum vpmm_status status = make_plan(heap, want, pages, &plan);
-    while (status == VPMM_NO_SPACE) {
-        vpmm_edit_end(heap);
-        status = vpmm_heap_add_root(heap, want ? want->pages : pages);
-        vpmm_edit_begin(heap);
-        if (!status)
-            status = make_plan(heap, want, pages, &plan);
-    }
-    if (status) {
-        vpmm_edit_end(heap);
+    enum vpmm_status status = begin_with_plan(heap, want, pages, &plan);
+    if (status)
         return status;
-    }
     vpmm_lock_give(&heap->lock);
 
     uint64_t stuck_pages;
-    bool moved = plan->moved_pages > 0;
+    uint64_t moved_pages = plan->moved_pages;
     status = carry_out(heap, plan, &stuck_pages);
 
     vpmm_lock_take(&heap->lock);
+    heap->is_unsettled |= status || moved_pages;
     if (status)
         vpmm_pool_abandon(heap->pool, plan, stuck_pages);
     else
         vpmm_pool_commit(heap->pool, plan, address_out);
     vpmm_edit_end(heap);
-    if (!status && want)
-        vpmm_atomic_add(moved ? &heap->stitches : &heap->grows, 1);
-    return status;
+    if (status || !want)
+        return status;
+    vpmm_atomic_add(moved_pages ? &heap->stitches : &heap->grows, 1);
+    if (moved_pages)
+        vpmm_heap_unmap_zombies(heap, zombie_pages_due(heap, moved_pages));
+    return VPMM_OK;
 }

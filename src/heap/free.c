@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap/internal.h"
 
-/* The fence of a cudaFree: all work of the context that owns the memory. Sets `*wait_out` where it
- * waited. */
+/* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
+ * outlive that; then of the current one, whose work may use it. Sets `*wait_out` where it waited.
+ * Bare CUDA waits for nothing where the memory came from cudaMallocAsync: it takes all use to be
+ * over. */
 static vpmm_fence fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
                               enum vpmm_status *wait_out)
 {
     struct vpmm_context *context = vpmm_order_context_by_id(heap->order, owner->context_id);
-    return context ? vpmm_order_fence_context(heap->order, context, wait_out) : VPMM_FENCE_NONE;
+    if ((!context || vpmm_context_is_gone(context)) &&
+        vpmm_order_context(heap->order, NULL, &context))
+        return VPMM_FENCE_NONE;
+    return vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
 }
 
 static vpmm_fence fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
@@ -45,6 +50,14 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
     return true;
 }
 
+/* With the lock held. What is complete by now would otherwise stay pending until something else
+ * completes: see vpmm_heap_settle. */
+static void release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence, uint64_t stream_id)
+{
+    bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
+    vpmm_pool_free(heap->pool, address, is_complete ? VPMM_FENCE_NONE : fence, stream_id);
+}
+
 enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
                                 const struct vpmm_stream *stream, enum vpmm_status *wait_out)
 {
@@ -63,9 +76,15 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
             *wait_out = vpmm_order_wait_context(heap->order, owner);
     }
     vpmm_lock_take(&heap->lock);
-    vpmm_pool_free(heap->pool, address, fence, stream ? stream->id : 0);
+    release(heap, address, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
     return VPMM_OK;
+}
+
+static bool dies_with(const struct vpmm_region_view *region, uint64_t context_id)
+{
+    return region->state == VPMM_REGION_LIVE && !region->owner.is_async &&
+           region->owner.context_id == context_id;
 }
 
 void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
@@ -73,12 +92,13 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
     uint64_t cursor = 0;
     struct vpmm_region_view region;
     while (vpmm_pool_next(heap->pool, &cursor, &region)) {
-        if (region.state != VPMM_REGION_LIVE || region.owner.is_async ||
-            region.owner.context_id != context_id ||
-            vpmm_pool_claim(heap->pool, region.address, &region))
+        if (!dies_with(&region, context_id))
             continue;
+        /* The address may have changed hands since: only under the lock does it not. */
         vpmm_lock_take(&heap->lock);
-        vpmm_pool_free(heap->pool, region.address, region.fence, 0);
+        if (!vpmm_pool_find(heap->pool, region.address, &region) &&
+            dies_with(&region, context_id) && !vpmm_pool_claim(heap->pool, region.address, &region))
+            release(heap, region.address, region.fence, 0);
         vpmm_lock_give(&heap->lock);
     }
 }

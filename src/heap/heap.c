@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MAPPINGS_MAX (256u * 1024)
+#define EAGER_PIECE_BYTES ((uint64_t)256 << 20)
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
  */
@@ -40,23 +41,26 @@ enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages)
     return status;
 }
 
-/* As many of the eager pages as can be had, in as few pieces as possible. */
+/* As many of the eager pages as can be had. They are mapped piece by piece, because the policy cuts
+ * what it creates at once into a few extents, and large ones would be pinned by small live regions.
+ */
 static void map_eagerly(struct vpmm_heap *heap)
 {
     uint64_t left = heap->params.eager_pages;
     uint64_t most = heap->device_bytes / heap->page_bytes;
     if (left > most)
         left = most;
-    uint64_t piece = left;
-    while (piece > 0) {
+    uint64_t piece = EAGER_PIECE_BYTES / heap->page_bytes;
+    if (piece == 0)
+        piece = 1;
+    while (left > 0 && piece > 0) {
         uint64_t address;
-        if (vpmm_edit_plan(heap, NULL, piece, &address)) {
-            piece /= 2;
-            continue;
-        }
-        left -= piece;
         if (piece > left)
             piece = left;
+        if (vpmm_edit_plan(heap, NULL, piece, &address))
+            piece /= 2;
+        else
+            left -= piece;
     }
 }
 

@@ -59,8 +59,8 @@ vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uin
 
 /* Frees the live region that starts exactly at `address`. `stream` NULL: cudaFree. OK; NOT_FOUND:
  * no live region starts there (never allocated, interior, or freed before): nothing changed.
- * `wait_out`, for cudaFree, tells what the wait of free_waits answered (OK otherwise); the region
- * is free in any case. */
+ * `wait_out`, for cudaFree, tells what the wait of free_waits answered, or BROKEN or SHUT_DOWN
+ * where the record did (OK otherwise); the region is free in any case. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
                                                 const struct vpmm_stream *stream,
                                                 enum vpmm_status *wait_out);

@@ -24,6 +24,8 @@ struct vpmm_heap {
     uint64_t device_bytes;
     uint32_t n_edits;
     bool is_frozen;                /* no edit may begin: a peer is being added */
+    bool is_unsettled;             /* pending regions came back whose fences may be complete */
+    uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
     vpmm_atomic64 last_allocation_id;
@@ -78,6 +80,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 /* Learns what has completed, without unmapping anything. True if anything did. */
 bool vpmm_heap_settle(struct vpmm_heap *heap);
 
+/* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
+ * be. */
+void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages);
+
 /* ---- ladder.c ---- */
 
 /* Growth has failed for lack of memory: everything DESIGN.md's ladder allows, in its order. */
@@ -93,6 +99,16 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
 /* Serves by a stitch that creates at most `create_pages_max`. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
+
+/* ---- wait.c ---- */
+
+uint64_t vpmm_now_ms(void);
+/* Lets others run for a moment. */
+void vpmm_pause(void);
+
+/* The pending fences of free regions whose kind is at most `weakest`: see vpmm_pool_pending. */
+size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fence *fences_out,
+                         size_t room);
 
 /* Waits on the host for the oldest fence that cudaFree recorded in its own call. NOT_FOUND: there
  * is none. */

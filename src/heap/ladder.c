@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#define _POSIX_C_SOURCE 200809L
 #include "heap/internal.h"
-
-#include <sched.h>
-#include <time.h>
 
 /* How long a request that would otherwise fail polls for work that it must not wait for without
  * bound. */
 #define POLL_LIMIT_MS 500
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* Pages the device itself could still give; "any number" where another device is current and nobody
  * can say. */
@@ -42,15 +31,18 @@ static enum vpmm_status try_again(struct vpmm_serving *serving, uint64_t *addres
     return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
 }
 
-/* Whether all that is free, pending or not, and all that the device has left could make up the
- * request: if not, waiting is in vain. */
+/* Whether all that is free, pending or in transit, and all that the device has left could make up
+ * the request: if not, waiting is in vain. */
 static bool could_suffice(const struct vpmm_serving *serving)
 {
+    struct vpmm_heap *heap = serving->heap;
     struct vpmm_pool_totals totals;
-    vpmm_pool_totals(serving->heap->pool, &totals);
-    uint64_t left = device_free_pages(serving->heap);
-    return totals.free_pages >= serving->want.pages ||
-           left >= serving->want.pages - totals.free_pages;
+    /* Without the lock a region that just changes its state may count nowhere. */
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_totals(heap->pool, &totals);
+    vpmm_lock_give(&heap->lock);
+    uint64_t pages = totals.free_pages + totals.busy_pages;
+    return pages >= serving->want.pages || device_free_pages(heap) >= serving->want.pages - pages;
 }
 
 /* cudaMalloc: waits on the host for what cudaFree recorded in its own call, oldest first, as bare
@@ -74,13 +66,10 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_fence fences[VPMM_FENCES_MAX];
-    vpmm_lock_take(&heap->lock);
-    size_t n = vpmm_pool_pending(heap->pool, fences, VPMM_FENCES_MAX);
-    vpmm_lock_give(&heap->lock);
+    size_t n = vpmm_heap_pending(heap, VPMM_WAIT_STREAM, fences, VPMM_FENCES_MAX);
     enum vpmm_status status = VPMM_NO_MEMORY;
     for (size_t i = 0; i < n && status == VPMM_NO_MEMORY; i++) {
-        if (vpmm_order_wait_kind(heap->order, fences[i]) == VPMM_WAIT_NEVER ||
-            vpmm_order_wait_stream(heap->order, fences[i], serving->request->stream))
+        if (vpmm_order_wait_stream(heap->order, fences[i], serving->request->stream))
             continue;
         vpmm_atomic_add(&heap->stream_waits, 1);
         serving->view.promised[serving->view.n_promised++] = fences[i];
@@ -89,26 +78,30 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
     return status;
 }
 
+/* Whether anything may still become usable without the program doing anything. */
+static bool may_change(struct vpmm_heap *heap)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_fence fence;
+    vpmm_pool_totals(heap->pool, &totals);
+    return totals.busy_pages > 0 || vpmm_heap_pending(heap, VPMM_WAIT_NEVER, &fence, 1) > 0;
+}
+
 /* Fences that cover work queued after their free may depend on what the program does next, so they
- * are only polled, and not for ever. */
+ * are only polled, and not for ever. What may change is looked at before each try, because another
+ * thread may learn of it and settle it in between. */
 static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    uint64_t limit_ms = now_ms() + POLL_LIMIT_MS;
+    uint64_t limit_ms = vpmm_now_ms() + POLL_LIMIT_MS;
     enum vpmm_status status = VPMM_NO_MEMORY;
-    struct vpmm_pool_totals totals;
-    while (status == VPMM_NO_MEMORY && now_ms() < limit_ms) {
-        vpmm_fence fence;
-        vpmm_lock_take(&heap->lock);
-        size_t n_pending = vpmm_pool_pending(heap->pool, &fence, 1);
-        vpmm_lock_give(&heap->lock);
-        vpmm_pool_totals(heap->pool, &totals);
-        if (n_pending == 0 && totals.busy_pages == 0)
-            break;
-        if (vpmm_heap_settle(heap))
-            status = try_again(serving, address_out);
-        else
-            (void)sched_yield();
+    bool may_go_on = true;
+    while (status == VPMM_NO_MEMORY && may_go_on) {
+        may_go_on = may_change(heap) && vpmm_now_ms() < limit_ms;
+        (void)vpmm_heap_settle(heap);
+        status = try_again(serving, address_out);
+        if (status == VPMM_NO_MEMORY && may_go_on)
+            vpmm_pause();
     }
     return status;
 }

@@ -72,26 +72,9 @@ static uint64_t pages_within_slack(const struct vpmm_heap *heap, uint64_t pages)
     return limit > totals.held_pages ? limit - totals.held_pages : 0;
 }
 
-enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap)
-{
-    vpmm_fence fences[VPMM_FENCES_MAX];
-    vpmm_lock_take(&heap->lock);
-    size_t n = vpmm_pool_pending(heap->pool, fences, VPMM_FENCES_MAX);
-    vpmm_lock_give(&heap->lock);
-    for (size_t i = 0; i < n; i++) {
-        if (vpmm_order_wait_kind(heap->order, fences[i]) != VPMM_WAIT_OWN_CALL)
-            continue;
-        enum vpmm_status status = vpmm_order_wait_host(heap->order, fences[i]);
-        vpmm_atomic_add(&heap->host_waits, 1);
-        (void)vpmm_heap_settle(heap);
-        return status;
-    }
-    return VPMM_NOT_FOUND;
-}
-
 /* cudaMalloc: as cudaMallocAsync, but it prefers waiting for what cudaFree recorded over growing
- * past the slack. Bare CUDA would have waited in that cudaFree, so this wait is one the program
- * already survives. */
+ * past the slack. Bare CUDA would have waited in that cudaFree, and a cudaMalloc of another thread
+ * with it, so this wait is one the program already survives. */
 static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;

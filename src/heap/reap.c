@@ -3,14 +3,20 @@
 
 /* Removals carried out between two looks at the bookkeeping. */
 #define BATCH 64
+#define SMALL_BATCH 4
 
 bool vpmm_heap_settle(struct vpmm_heap *heap)
 {
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, 0);
     bool learnt = vpmm_order_poll(heap->order);
+    uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
-    vpmm_pool_settle(heap->pool, &view.view);
+    if (heap->is_unsettled || heap->settled_completions != completions) {
+        heap->is_unsettled = false;
+        heap->settled_completions = completions;
+        vpmm_pool_settle(heap->pool, &view.view);
+    }
     vpmm_lock_give(&heap->lock);
     return learnt;
 }
@@ -43,20 +49,28 @@ static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *
     return pages;
 }
 
-void vpmm_heap_reap(struct vpmm_heap *heap)
+void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 {
     struct vpmm_removal removals[BATCH];
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, 0);
-    (void)vpmm_heap_settle(heap);
     vpmm_edit_begin(heap);
-    size_t n;
-    do {
-        n = vpmm_pool_take_zombies(heap->pool, &view.view, removals, BATCH);
+    size_t n = 1;
+    for (uint64_t taken = 0; taken < pages && n > 0;) {
+        size_t room = pages == UINT64_MAX ? BATCH : SMALL_BATCH;
+        n = vpmm_pool_take_zombies(heap->pool, &view.view, removals, room);
+        for (size_t i = 0; i < n; i++)
+            taken += removals[i].pages;
         if (n)
             (void)remove_batch(heap, removals, n);
-    } while (n == BATCH);
+    }
     vpmm_edit_end(heap);
+}
+
+void vpmm_heap_reap(struct vpmm_heap *heap)
+{
+    (void)vpmm_heap_settle(heap);
+    vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }
 
 /* Another try at the unmaps that failed, one each. */

@@ -34,10 +34,25 @@ static struct vpmm_context *add(struct vpmm_order *order, vpmm_context_handle ha
     return context;
 }
 
+/* The living record of `handle`. While its context is being destroyed the handle may already be
+ * another's, so the end of that is awaited: only a program that uses a context while it destroys it
+ * waits longer than a moment. */
+static struct vpmm_context *find_living(struct vpmm_order *order, vpmm_context_handle handle)
+{
+    struct vpmm_context *context = find(order, handle);
+    if (!context || !vpmm_atomic_load(&context->n_leaving))
+        return context;
+    vpmm_lock_take(&order->lock);
+    while ((context = find(order, handle)) != NULL && vpmm_atomic_load(&context->n_leaving))
+        (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+    vpmm_lock_give(&order->lock);
+    return context;
+}
+
 static enum vpmm_status find_or_add(struct vpmm_order *order, vpmm_context_handle handle,
                                     struct vpmm_context **context_out)
 {
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = find_living(order, handle);
     if (!context) {
         int device;
         enum vpmm_status status =
@@ -65,7 +80,7 @@ enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handl
     enum vpmm_status status = driver->context_current(driver->self, &handle);
     if (status)
         return status;
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = find_living(order, handle);
     if (context) {
         *context_out = context;
         return VPMM_OK;
@@ -107,7 +122,7 @@ void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context)
 {
     assert(context->n_users);
     context->n_users--;
-    if (context->n_closing || context->n_leaving)
+    if (context->n_closing || vpmm_atomic_load(&context->n_leaving))
         (void)pthread_cond_broadcast(&order->calmed);
 }
 
@@ -143,7 +158,7 @@ void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle ha
     vpmm_lock_take(&order->lock);
     struct vpmm_context *context = find(order, handle);
     if (context) {
-        context->n_leaving++;
+        vpmm_atomic_add(&context->n_leaving, 1);
         while (context->n_users)
             (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
     }
@@ -154,8 +169,8 @@ void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handl
 {
     vpmm_lock_take(&order->lock);
     struct vpmm_context *context = find(order, handle);
-    if (context && context->n_leaving) {
-        context->n_leaving--;
+    if (context && vpmm_atomic_load(&context->n_leaving)) {
+        vpmm_atomic_sub(&context->n_leaving, 1);
         if (destroyed)
             vpmm_context_bury(order, context);
         (void)pthread_cond_broadcast(&order->calmed);

@@ -75,7 +75,7 @@ void vpmm_event_discard(struct vpmm_order *order, uint32_t number)
     struct vpmm_event *event = vpmm_event_at(order, number);
     struct vpmm_context *context = context_of(order, event);
     vpmm_event_handle handle = event->handle;
-    bool may_touch = !vpmm_atomic_load(&context->gone) && !context->n_leaving;
+    bool may_touch = !vpmm_atomic_load(&context->gone) && !vpmm_atomic_load(&context->n_leaving);
     event->handle = NULL;
     vpmm_table_give(&order->events, number);
     vpmm_atomic_sub(&order->n_events, 1);

@@ -63,9 +63,10 @@ void vpmm_slot_complete(struct vpmm_order *order, uint32_t number)
     if (slot->event)
         vpmm_event_give(order, slot->event);
     slot->event = 0;
-    order->n_completed++;
     vpmm_atomic_sub(&order->n_fences, 1);
     vpmm_slot_give(order, number);
+    /* Last, so that whoever sees the count sees the fence complete. */
+    vpmm_atomic_add(&order->n_completed, 1);
 }
 
 bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence *part_out,
@@ -117,6 +118,11 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
             return false;
     }
     return true;
+}
+
+uint64_t vpmm_order_completions(const struct vpmm_order *order)
+{
+    return vpmm_atomic_load(&order->n_completed);
 }
 
 enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence fence)

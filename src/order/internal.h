@@ -83,8 +83,8 @@ struct vpmm_context {
     uint32_t n_begins;    /* captures ever begun */
     uint32_t n_closing;   /* beginnings of captures under way */
     uint32_t n_recorders; /* records under way that a capture excludes */
-    uint32_t n_users;   /* driver calls under way on its events or on itself, recorders included */
-    uint32_t n_leaving; /* destructions under way */
+    uint32_t n_users; /* driver calls under way on its events or on itself, recorders included */
+    vpmm_atomic32 n_leaving; /* destructions under way */
     uint32_t idle_events;
     uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
                         context lives */
@@ -99,8 +99,8 @@ struct vpmm_order {
     struct vpmm_table slots, events, queues, names, captures, contexts;
     uint64_t sequence;
     uint64_t next_name;
-    uint64_t n_completed; /* fences, ever */
-    uint32_t queues_end;  /* above the highest queue number ever used */
+    vpmm_atomic64 n_completed; /* fences, ever */
+    uint32_t queues_end;       /* above the highest queue number ever used */
     uint32_t first_joined, last_joined;
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];

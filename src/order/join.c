@@ -4,6 +4,10 @@
 /* A joined fence is an unchanging list: one part that is not joined, and the rest, which may be
  * another such list. */
 
+/* A sweep only gives slots back: complete they are as soon as their parts are. So past this many
+ * that are not, it leaves the rest to a later one. */
+#define PENDING_MAX 256
+
 /* Whether `later` stands for all that `earlier` does: it is recorded on the same stream, or on the
  * whole context, by a call that began later than the one for which `earlier` stands. */
 static bool stands_for(const struct vpmm_slot_view *later, const struct vpmm_slot_view *earlier)
@@ -95,12 +99,15 @@ vpmm_fence vpmm_order_join(struct vpmm_order *order, vpmm_fence a, vpmm_fence b)
 void vpmm_joined_sweep(struct vpmm_order *order)
 {
     uint32_t previous = 0;
+    uint32_t n_pending = 0;
     /* A list's rest is older than the list itself, so one pass in this order reaches both. */
-    for (uint32_t number = order->first_joined, next; number; number = next) {
+    for (uint32_t number = order->first_joined, next; number && n_pending < PENDING_MAX;
+         number = next) {
         struct vpmm_slot *slot = vpmm_slot_at(order, number);
         next = slot->next;
         if (vpmm_order_ask(order, vpmm_atomic_load(&slot->number), 0) != VPMM_VERDICT_COMPLETE) {
             previous = number;
+            n_pending++;
             continue;
         }
         if (previous)

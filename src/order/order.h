@@ -52,8 +52,9 @@ void vpmm_order_destroy(struct vpmm_order *order);
 /* ---- contexts and streams ---- */
 
 /* The record of the context `handle` (NULL: the calling thread's current one), made on first sight
- * (driver). A current green context means its primary one; until that has a record, CAPTURED too,
- * as stream_facts of the legacy stream. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
+ * (driver). A handle whose context is just being destroyed is looked up once that is over. A
+ * current green context means its primary one; until that has a record, CAPTURED too, as
+ * stream_facts of the legacy stream. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_context(struct vpmm_order *order,
                                                     vpmm_context_handle handle,
                                                     struct vpmm_context **context_out);
@@ -90,12 +91,13 @@ void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handl
  * VPMM_FENCE_NONE when the context is gone. */
 vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_stream *stream);
 
-/* A fence for all work queued in `context` until now (driver). Cannot fail: parked while a capture
- * is under way in the context. Where the driver cannot record a context, waits for the context as
- * bare CUDA would have (`status_out`: what the wait answered, otherwise OK) and returns
- * VPMM_FENCE_NONE if that succeeded. */
+/* A fence for all work queued in `context` until now (driver). `bare_waits`: bare CUDA would wait
+ * for that work now, so it may be waited for later. Cannot fail: parked while
+ * a capture is under way in the context. Where the driver cannot record a context, waits for the
+ * context as bare CUDA would have and returns VPMM_FENCE_NONE if that succeeded. `status_out`: what
+ * the wait answered; of a record only BROKEN and SHUT_DOWN; otherwise OK. */
 vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
-                                    enum vpmm_status *status_out);
+                                    bool bare_waits, enum vpmm_status *status_out);
 
 /* A fence that is complete when both are; possibly one of them; VPMM_FENCE_NONE when both are known
  * complete, or when memory for a new one cannot be had (the caller tells by asking: see struct
@@ -117,6 +119,10 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
  * completed: per stream, the newest first (it vouches for all older ones), then the oldest ones
  * until one is not complete (driver). True if any fence became complete. */
 bool vpmm_order_poll(struct vpmm_order *order);
+
+/* How many fences have completed, ever: while it stays the same, no answer of vpmm_order_ask turns
+ * COMPLETE. No driver, no lock. */
+uint64_t vpmm_order_completions(const struct vpmm_order *order);
 
 /* What may be waited for, by whom (docs/DESIGN.md, "Waiting"). */
 enum vpmm_wait {

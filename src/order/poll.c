@@ -32,13 +32,13 @@ bool vpmm_order_poll(struct vpmm_order *order)
             vpmm_record_parked(order, context);
     }
     vpmm_lock_take(&order->lock);
-    uint64_t n_completed = order->n_completed;
+    uint64_t n_completed = vpmm_order_completions(order);
     for (uint32_t number = 1; number < order->queues_end; number++) {
         struct vpmm_queue *queue = vpmm_queue_at(order, number);
         if (queue)
             poll_queue(order, queue);
     }
-    bool any = order->n_completed != n_completed;
+    bool any = vpmm_order_completions(order) != n_completed;
     if (any)
         vpmm_joined_sweep(order);
     vpmm_lock_give(&order->lock);

@@ -27,7 +27,7 @@ static enum vpmm_status check_alive(const struct vpmm_context *context)
 {
     if (vpmm_atomic_load(&context->gone))
         return VPMM_CONTEXT_GONE;
-    return context->n_leaving ? VPMM_NOT_READY : VPMM_OK;
+    return vpmm_atomic_load(&context->n_leaving) ? VPMM_NOT_READY : VPMM_OK;
 }
 
 static enum vpmm_status check_allowed(const struct vpmm_order *order, const struct attempt *attempt)
@@ -237,13 +237,17 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
 }
 
 vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
-                                    enum vpmm_status *status_out)
+                                    bool bare_waits, enum vpmm_status *status_out)
 {
     vpmm_fence fence = VPMM_FENCE_NONE;
     *status_out = VPMM_OK;
     if (order->driver->event_record_context) {
-        struct attempt attempt = {.context = context, .wait = VPMM_WAIT_OWN_CALL};
-        return record(order, attempt, &fence) ? park(order, context) : fence;
+        struct attempt attempt = {.context = context,
+                                  .wait = bare_waits ? VPMM_WAIT_OWN_CALL : VPMM_WAIT_NEVER};
+        enum vpmm_status recorded = record(order, attempt, &fence);
+        if (recorded == VPMM_BROKEN || recorded == VPMM_SHUT_DOWN)
+            *status_out = recorded;
+        return recorded ? park(order, context) : fence;
     }
     enum vpmm_status status = synchronize(order, context);
     if (!status)

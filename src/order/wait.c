@@ -3,6 +3,11 @@
 
 #include <assert.h>
 
+static bool is_leaving(const struct vpmm_context *context)
+{
+    return vpmm_atomic_load(&context->n_leaving) != 0;
+}
+
 enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
                                     enum vpmm_status (*operation)(void *, vpmm_event_handle))
 {
@@ -10,7 +15,7 @@ enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
     if (!slot)
         return VPMM_OK;
     struct vpmm_context *context = vpmm_context_at(order, vpmm_atomic_load(&slot->context));
-    if (context->n_leaving)
+    if (is_leaving(context))
         return VPMM_NOT_READY;
     uint32_t event = slot->event;
     assert(event);
@@ -37,7 +42,7 @@ static void await_departure(struct vpmm_order *order, vpmm_fence fence)
 {
     struct vpmm_slot *slot;
     while ((slot = vpmm_slot_of(order, fence)) != NULL &&
-           vpmm_context_at(order, vpmm_atomic_load(&slot->context))->n_leaving)
+           is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context))))
         (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
 }
 
@@ -71,8 +76,8 @@ static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
     vpmm_lock_take(&order->lock);
     struct vpmm_slot *slot = vpmm_slot_of(order, part);
     enum vpmm_status status = VPMM_OK;
-    if (slot && (waiting->n_leaving || vpmm_atomic_load(&waiting->gone) ||
-                 vpmm_context_at(order, vpmm_atomic_load(&slot->context))->n_leaving))
+    if (slot && (is_leaving(waiting) || vpmm_atomic_load(&waiting->gone) ||
+                 is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context)))))
         status = VPMM_CONTEXT_GONE;
     else if (slot && stream->is_legacy && !vpmm_gate_is_open(waiting))
         status = VPMM_CAPTURED;

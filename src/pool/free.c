@@ -60,13 +60,15 @@ static bool has(const vpmm_fence *fences, size_t n, vpmm_fence fence)
     return false;
 }
 
-size_t vpmm_pool_pending(const struct vpmm_pool *pool, vpmm_fence *fences_out, size_t room)
+size_t vpmm_pool_pending(const struct vpmm_pool *pool,
+                         bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
+                         vpmm_fence *fences_out, size_t room)
 {
     size_t n = 0;
     for (uint32_t number = pool->pending_by_age.oldest; number && n < room;) {
         const struct vpmm_region *region = vpmm_region_record(pool, number);
         vpmm_fence fence = vpmm_region_fence(region);
-        if (!has(fences_out, n, fence))
+        if ((!is_wanted || is_wanted(self, fence)) && !has(fences_out, n, fence))
             fences_out[n++] = fence;
         number = region->newer;
     }

@@ -12,7 +12,8 @@ static struct vpmm_tree_key key_of(const void *record)
 void vpmm_index_init(struct vpmm_pool *pool)
 {
     struct vpmm_tree empty = {&pool->regions, offsetof(struct vpmm_region, node), key_of, 0};
-    pool->holes = pool->complete = pool->pending = empty;
+    pool->holes = pool->complete = pool->pending = pool->usable = empty;
+    pool->usable.node_offset = offsetof(struct vpmm_region, usable_node);
 }
 
 static struct vpmm_tree *tree_of(struct vpmm_pool *pool, const struct vpmm_region *region)
@@ -46,13 +47,39 @@ static uint32_t *older_link(struct vpmm_pool *pool, struct vpmm_list *list, uint
     return number ? &vpmm_region_record(pool, number)->older : &list->newest;
 }
 
-/* By age, and nearly always at the newest end. */
+static uint64_t age_of(const struct vpmm_pool *pool, uint32_t number)
+{
+    return vpmm_region_record(pool, number)->age;
+}
+
+/* The newest in the list that is not newer than `age`; 0 when there is none. Looked for from the
+ * end that is nearer by age: what is freed belongs at the newest, what is left of an old region
+ * that was taken near the oldest. */
+static uint32_t last_not_newer(const struct vpmm_pool *pool, const struct vpmm_list *list,
+                               uint64_t age)
+{
+    uint32_t number = list->newest;
+    if (!number || age_of(pool, list->oldest) > age)
+        return 0;
+    if (age_of(pool, number) <= age ||
+        age_of(pool, number) - age < age - age_of(pool, list->oldest)) {
+        while (age_of(pool, number) > age)
+            number = vpmm_region_record(pool, number)->older;
+        return number;
+    }
+    uint32_t newer = list->oldest;
+    while (age_of(pool, newer) <= age) {
+        number = newer;
+        newer = vpmm_region_record(pool, newer)->newer;
+    }
+    return number;
+}
+
+/* By age. */
 static void list_add(struct vpmm_pool *pool, struct vpmm_list *list, uint32_t number)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
-    uint32_t older = list->newest;
-    while (older && vpmm_region_record(pool, older)->age > region->age)
-        older = vpmm_region_record(pool, older)->older;
+    uint32_t older = last_not_newer(pool, list, region->age);
     region->older = older;
     region->newer = *newer_link(pool, list, older);
     *older_link(pool, list, region->newer) = number;

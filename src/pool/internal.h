@@ -24,7 +24,8 @@ struct vpmm_region {
     uint64_t page;
     uint64_t age;               /* free and zombie regions: a smaller number was free earlier */
     struct vpmm_tree_node node; /* in the tree of its state */
-    uint32_t older, newer;      /* in the list of its state */
+    struct vpmm_tree_node usable_node; /* in the tree of the last snapshot */
+    uint32_t older, newer;             /* in the list of its state */
     uint32_t root;
     enum vpmm_verdict verdict; /* pending free regions: see vpmm_usable_snapshot */
 };
@@ -70,6 +71,7 @@ struct vpmm_pool {
     struct vpmm_tree holes;          /* by (pages, address), as all of these */
     struct vpmm_tree complete;       /* free regions whose fence is VPMM_FENCE_NONE */
     struct vpmm_tree pending;        /* the other free regions */
+    struct vpmm_tree usable;         /* those of them that the last snapshot found usable */
     struct vpmm_list pending_by_age; /* the same */
     struct vpmm_list zombies;
     struct vpmm_counters counters;
@@ -191,7 +193,8 @@ uint32_t vpmm_extent_next(const struct vpmm_pool *pool, const struct vpmm_span *
 
 /* ---- usable.c ---- */
 
-/* Asks once about each pending free region, so that one plan works with one set of answers. */
+/* Asks once about each pending free region, so that one plan works with one set of answers; they
+ * hold until a region changes. */
 void vpmm_usable_snapshot(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 /* By the last answer: whether the region is free and the request may have it. */
 bool vpmm_region_is_usable(const struct vpmm_region *region);
@@ -220,7 +223,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_fence_add(const struct vpmm_fence_view *vi
 /* ---- fit.c ---- */
 
 /* Where `want` fits without any step: `want->pages` at the low end of the best region or run. False
- * when nothing fits. */
+ * when nothing fits; then a snapshot has been made. */
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want,
                    struct vpmm_span *span_out);
 

@@ -122,7 +122,6 @@ enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_wan
         return VPMM_OK;
     }
     struct vpmm_mix all;
-    vpmm_usable_snapshot(pool, want->view);
     count_all(pool, &all);
     bool has_hole = fill(pool, &all, want->pages, &best);
     bool found = has_hole;

@@ -176,9 +176,11 @@ void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, 
  * Cannot fail. */
 void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 
-/* The fences of all pending free regions whose pages could help a request, oldest free first, at
- * most `room` distinct ones; returns how many. For a caller that wants to wait. */
-size_t vpmm_pool_pending(const struct vpmm_pool *pool, vpmm_fence *fences_out, size_t room);
+/* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), oldest free
+ * first, at most `room` distinct ones; returns how many. For a caller that wants to wait. */
+size_t vpmm_pool_pending(const struct vpmm_pool *pool,
+                         bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
+                         vpmm_fence *fences_out, size_t room);
 
 /* ---- giving back ---- */
 

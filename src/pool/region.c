@@ -87,7 +87,7 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
 
 struct vpmm_content vpmm_region_content(const struct vpmm_region *region)
 {
-    struct vpmm_region_view view;
+    struct vpmm_region_view view = {0};
     uint64_t word;
     bool is_used = vpmm_region_read(region, &view, &word);
     assert(is_used);

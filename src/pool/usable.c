@@ -5,6 +5,7 @@ void vpmm_usable_snapshot(struct vpmm_pool *pool, const struct vpmm_fence_view *
 {
     vpmm_fence asked = VPMM_FENCE_NONE;
     enum vpmm_verdict verdict = VPMM_VERDICT_COMPLETE;
+    pool->usable.top = 0;
     for (uint32_t number = pool->pending_by_age.oldest; number;) {
         struct vpmm_region *region = vpmm_region_record(pool, number);
         vpmm_fence fence = vpmm_region_fence(region);
@@ -12,6 +13,8 @@ void vpmm_usable_snapshot(struct vpmm_pool *pool, const struct vpmm_fence_view *
             verdict = view->ask(view->self, fence);
         asked = fence;
         region->verdict = verdict;
+        if (verdict != VPMM_VERDICT_PENDING)
+            vpmm_tree_insert(&pool->usable, number);
         number = region->newer;
     }
 }
@@ -23,25 +26,18 @@ bool vpmm_region_is_usable(const struct vpmm_region *region)
             region->verdict != VPMM_VERDICT_PENDING);
 }
 
-static uint32_t skip_unusable(const struct vpmm_pool *pool, uint32_t number)
-{
-    while (number && !vpmm_region_is_usable(vpmm_region_record(pool, number)))
-        number = vpmm_index_next(&pool->pending, number);
-    return number;
-}
-
 uint32_t vpmm_usable_first(const struct vpmm_pool *pool)
 {
     uint32_t number = vpmm_index_first(&pool->complete);
-    return number ? number : skip_unusable(pool, vpmm_index_first(&pool->pending));
+    return number ? number : vpmm_index_first(&pool->usable);
 }
 
 uint32_t vpmm_usable_next(const struct vpmm_pool *pool, uint32_t number)
 {
     if (vpmm_region_fence(vpmm_region_record(pool, number)) != VPMM_FENCE_NONE)
-        return skip_unusable(pool, vpmm_index_next(&pool->pending, number));
+        return vpmm_index_next(&pool->usable, number);
     uint32_t next = vpmm_index_next(&pool->complete, number);
-    return next ? next : skip_unusable(pool, vpmm_index_first(&pool->pending));
+    return next ? next : vpmm_index_first(&pool->usable);
 }
 
 static bool passes(const struct vpmm_pool *pool, uint32_t number, vpmm_region_test *test)

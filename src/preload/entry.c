@@ -22,7 +22,7 @@ struct world {
     struct vpmm_driver driver;
     struct vpmm_router *router;
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
-    atomic_bool has_handler; /* the dump signal leads to us */
+    atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
 static _Atomic(struct world *) the_world;
@@ -45,18 +45,16 @@ static bool has_pool(const struct world *world)
     return false;
 }
 
-/* In a forked child the parent's memory is not there, and neither is a lock that another thread
- * held. */
-static void become_child(void)
+/* Several threads may be interrupted at once: one of them writes, and begins anew for those that
+ * came meanwhile. */
+static void dump_in_turn(struct world *world)
 {
-    struct world *world = world_or_null();
-    is_inside = false;
-    if (!world)
+    unsigned seen = 1;
+    if (atomic_fetch_add(&world->n_dumps, 1) != 0)
         return;
-    bool had_pool = has_pool(world);
-    if (had_pool && atomic_load(&world->has_handler))
-        (void)signal(world->config.dump_signal, SIG_DFL);
-    atomic_store(&the_world, had_pool ? &passing : NULL);
+    do
+        vpmm_report_dump(&world->config, world->router);
+    while (!atomic_compare_exchange_strong(&world->n_dumps, &seen, 0));
 }
 
 static void answer_signal(int number)
@@ -65,12 +63,12 @@ static void answer_signal(int number)
     int saved_errno = errno;
     struct world *world = world_or_null();
     if (world)
-        vpmm_report_dump(&world->config, world->router);
+        dump_in_turn(world);
     errno = saved_errno;
 }
 
 /* A program that answers the signal, or ignores it, keeps doing so. */
-static void install_handler(struct world *world)
+static void install_handler(const struct world *world)
 {
     struct sigaction old;
     int number = world->config.dump_signal;
@@ -80,7 +78,30 @@ static void install_handler(struct world *world)
         return;
     struct sigaction ours = {.sa_handler = answer_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
     (void)sigemptyset(&ours.sa_mask);
-    atomic_store(&world->has_handler, sigaction(number, &ours, NULL) == 0);
+    (void)sigaction(number, &ours, NULL);
+}
+
+/* The program may have put its own in the place of ours. */
+static void remove_handler(const struct world *world)
+{
+    struct sigaction now;
+    int number = world->config.dump_signal;
+    if (number != 0 && sigaction(number, NULL, &now) == 0 && now.sa_handler == answer_signal)
+        (void)signal(number, SIG_DFL);
+}
+
+/* In a forked child the parent's memory is not there, and neither is a lock that another thread
+ * held. */
+static void become_child(void)
+{
+    struct world *world = world_or_null();
+    is_inside = false;
+    if (!world)
+        return;
+    bool had_pool = has_pool(world);
+    if (had_pool)
+        remove_handler(world);
+    atomic_store(&the_world, had_pool ? &passing : NULL);
 }
 
 static void say_complaints(const struct vpmm_complaints *complaints)

@@ -25,6 +25,10 @@ int vpmm_entry_device_of_pool(CUmemoryPool pool);
 void vpmm_entry_set_primary(CUdevice device, CUcontext context);
 CUcontext vpmm_entry_primary(CUdevice device);
 
+/* No allocation ever holds this address: named to the driver in place of one of ours that is no
+ * block (any more), it gets the refusal that bare CUDA gives for freed memory. */
+#define VPMM_NO_ALLOCATION ((CUdeviceptr)0x10)
+
 /* The seam's name of a driver's handle. */
 static inline vpmm_context_handle vpmm_context_of(CUcontext context)
 {

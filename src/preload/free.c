@@ -6,29 +6,30 @@
 #include "preload/original.h"
 #include "preload/stream.h"
 
-/* Of the driver's refusals, those that depend on a capture come before any look at the address. */
-static bool is_refused(struct vpmm_router *router, CUdeviceptr address, vpmm_stream_handle stream)
+/* Of the driver's refusals, those that depend on a capture come before any look at the address. A
+ * device that is broken, or a driver that is gone, has its own code: the original tells it. */
+static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream_handle stream,
+                    CUresult *result_out)
 {
     struct vpmm_region_view view;
     int device;
-    return vpmm_router_find(router, address, &view, &device) &&
-           vpmm_capture_refuses(router, stream);
+    enum vpmm_status status = VPMM_OK;
+    if (!vpmm_router_find(router, address, &view, &device) || view.state != VPMM_REGION_LIVE)
+        return false;
+    *result_out = vpmm_capture_refusal(router, stream);
+    if (*result_out != CUDA_SUCCESS)
+        return true;
+    return vpmm_router_free(router, address, stream, &status) == VPMM_FREED &&
+           status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;
 }
 
-/* True when the block at `address` was ours and is free now. */
+/* True when `*result_out` is the program's answer; false when the original has to give it. */
 static bool serve(CUdeviceptr address, vpmm_stream_handle stream, CUresult *result_out)
 {
-    if (address == 0)
-        return false;
-    struct vpmm_router *router = vpmm_enter();
+    struct vpmm_router *router = address ? vpmm_enter() : NULL;
     if (!router)
         return false;
-    enum vpmm_status status = VPMM_OK;
-    bool is_served = !is_refused(router, address, stream) &&
-                     vpmm_router_free(router, address, stream, &status) == VPMM_FREED;
-    if (is_served)
-        /* The wait that the program asked for met a device error: CUDA has its own code for it. */
-        *result_out = status == VPMM_BROKEN ? VPMM_ORIGINAL(cuCtxSynchronize, ) : CUDA_SUCCESS;
+    bool is_served = release(router, address, stream, result_out);
     vpmm_leave();
     return is_served;
 }

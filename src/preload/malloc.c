@@ -6,48 +6,84 @@
 #include "preload/original.h"
 #include "preload/stream.h"
 
-/* An original call that allocates, tried again when the pool could make room for it. */
-#define TRY_TWICE(result, route, call)                                                             \
+/* What became of a request before the original function was asked. */
+struct answer {
+    bool is_final; /* the program gets `result`: served by the pool, or refused by the driver */
+    CUresult result;
+    bool is_hopeless;          /* more than the device has */
+    vpmm_stream_handle stream; /* of the request; NULL: cudaMalloc */
+};
+
+/* An original call that allocates, tried again when `relief` made room for it. */
+#define TRY_TWICE(result, relief, call)                                                            \
     do {                                                                                           \
         (result) = (call);                                                                         \
-        if ((result) == CUDA_ERROR_OUT_OF_MEMORY && (route) != VPMM_ROUTE_LARGE && relieve())      \
+        if ((result) == CUDA_ERROR_OUT_OF_MEMORY && (relief))                                      \
             (result) = (call);                                                                     \
     } while (0)
 
-static bool relieve(void)
+static bool relieve_device(int device)
 {
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return false;
-    bool has_room = vpmm_router_relieve(router);
+    bool has_room = vpmm_router_relieve(router, device);
     vpmm_leave();
     return has_room;
 }
 
-/* Serves `request` from the pool, or says why the original must. `named` is the memory pool that
- * the call names. */
-static enum vpmm_route serve(struct vpmm_route_request request, CUmemoryPool named,
-                             CUdeviceptr *address_out)
+/* On the device that the request was for, whatever device is current. */
+static bool relieve(const struct answer *answer)
 {
-    struct vpmm_router *router = address_out && request.bytes ? vpmm_enter() : NULL;
+    struct vpmm_stream stream;
+    struct vpmm_router *router = answer->is_hopeless ? NULL : vpmm_enter();
     if (!router)
-        return VPMM_ROUTE_OTHER;
-    if (named) {
-        request.pool_device = vpmm_entry_device_of_pool(named);
-        request.names_default_pool = request.pool_device >= 0;
-        request.names_explicit_pool = !request.names_default_pool;
-    }
-    uint64_t address;
-    request.is_refused = vpmm_capture_refuses(router, request.stream);
-    enum vpmm_route route = vpmm_router_malloc(router, &request, &address);
-    if (route == VPMM_ROUTE_POOL)
-        *address_out = address;
+        return false;
+    bool has_room = !answer->stream
+                        ? vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT)
+                        : !vpmm_order_stream(vpmm_router_order(router), answer->stream, &stream) &&
+                              vpmm_router_relieve(router, vpmm_context_device(stream.context));
     vpmm_leave();
-    return route;
+    return has_room;
 }
 
-static enum vpmm_route serve_async(CUdeviceptr *address_out, size_t bytes, CUmemoryPool named,
-                                   CUstream stream, vpmm_stream_handle null_stream)
+/* `named` is the memory pool that the call names. */
+static void route(struct vpmm_router *router, struct vpmm_route_request *request,
+                  CUmemoryPool named, CUdeviceptr *address_out, struct answer *answer)
+{
+    uint64_t address;
+    if (!vpmm_router_is_small(router, request->bytes)) {
+        answer->result = vpmm_capture_refusal(router, request->stream);
+        answer->is_final = answer->result != CUDA_SUCCESS;
+        if (answer->is_final) {
+            vpmm_router_refused(router, request->is_async);
+            return;
+        }
+        request->pool_device = named ? vpmm_entry_device_of_pool(named) : -1;
+        request->names_default_pool = request->pool_device >= 0;
+        request->names_explicit_pool = named && !request->names_default_pool;
+    }
+    enum vpmm_route answered = vpmm_router_malloc(router, request, &address);
+    answer->is_hopeless = answered == VPMM_ROUTE_LARGE;
+    answer->is_final = answered == VPMM_ROUTE_POOL;
+    if (answer->is_final)
+        *address_out = address;
+}
+
+static struct answer serve(struct vpmm_route_request request, CUmemoryPool named,
+                           CUdeviceptr *address_out)
+{
+    struct answer answer = {.result = CUDA_SUCCESS, .stream = request.stream};
+    struct vpmm_router *router = address_out && request.bytes ? vpmm_enter() : NULL;
+    if (!router)
+        return answer;
+    route(router, &request, named, address_out, &answer);
+    vpmm_leave();
+    return answer;
+}
+
+static struct answer serve_async(CUdeviceptr *address_out, size_t bytes, CUmemoryPool named,
+                                 CUstream stream, vpmm_stream_handle null_stream)
 {
     struct vpmm_route_request request = {
         .bytes = bytes, .is_async = true, .stream = vpmm_stream_of(stream, null_stream)};
@@ -56,11 +92,11 @@ static enum vpmm_route serve_async(CUdeviceptr *address_out, size_t bytes, CUmem
 
 CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
 {
-    enum vpmm_route route = serve((struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
-    if (route == VPMM_ROUTE_POOL)
-        return CUDA_SUCCESS;
+    struct answer answer = serve((struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_TWICE(result, route, VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
+    TRY_TWICE(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
     return result;
 }
 
@@ -68,7 +104,7 @@ CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_ou
                                       size_t width_bytes, size_t height, unsigned element_bytes)
 {
     CUresult result;
-    TRY_TWICE(result, VPMM_ROUTE_OTHER,
+    TRY_TWICE(result, relieve_device(VPMM_DEVICE_OF_CONTEXT),
               VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
                             element_bytes));
     return result;
@@ -77,41 +113,49 @@ CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_ou
 CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
                                const CUmemAllocationProp *properties, unsigned long long flags)
 {
+    bool is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     CUresult result;
-    TRY_TWICE(result, VPMM_ROUTE_OTHER,
+    TRY_TWICE(result, is_device && relieve_device(properties->location.id),
               VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
     return result;
 }
 
 CUresult vpmm_wrap_cuMemAllocAsync(CUdeviceptr *address_out, size_t bytes, CUstream stream)
 {
-    enum vpmm_route route = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_LEGACY);
-    if (route == VPMM_ROUTE_POOL)
-        return CUDA_SUCCESS;
+    struct answer answer = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_LEGACY);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_TWICE(result, route, VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
+    TRY_TWICE(result, relieve(&answer), VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
     return result;
 }
 
 CUresult vpmm_wrap_cuMemAllocAsync_ptsz(CUdeviceptr *address_out, size_t bytes, CUstream stream)
 {
-    enum vpmm_route route = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_PER_THREAD);
-    if (route == VPMM_ROUTE_POOL)
-        return CUDA_SUCCESS;
+    struct answer answer = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_PER_THREAD);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_TWICE(result, route, VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
+    TRY_TWICE(result, relieve(&answer),
+              VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
     return result;
+}
+
+/* Without a pool the call is the driver's to refuse. */
+static struct answer serve_from(CUdeviceptr *address_out, size_t bytes, CUmemoryPool pool,
+                                CUstream stream, vpmm_stream_handle null_stream)
+{
+    return serve_async(pool ? address_out : NULL, bytes, pool, stream, null_stream);
 }
 
 CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t bytes,
                                            CUmemoryPool pool, CUstream stream)
 {
-    enum vpmm_route route =
-        pool ? serve_async(address_out, bytes, pool, stream, VPMM_STREAM_LEGACY) : VPMM_ROUTE_OTHER;
-    if (route == VPMM_ROUTE_POOL)
-        return CUDA_SUCCESS;
+    struct answer answer = serve_from(address_out, bytes, pool, stream, VPMM_STREAM_LEGACY);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_TWICE(result, route,
+    TRY_TWICE(result, relieve(&answer),
               VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
     return result;
 }
@@ -119,13 +163,11 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t byte
 CUresult vpmm_wrap_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address_out, size_t bytes,
                                                 CUmemoryPool pool, CUstream stream)
 {
-    enum vpmm_route route =
-        pool ? serve_async(address_out, bytes, pool, stream, VPMM_STREAM_PER_THREAD)
-             : VPMM_ROUTE_OTHER;
-    if (route == VPMM_ROUTE_POOL)
-        return CUDA_SUCCESS;
+    struct answer answer = serve_from(address_out, bytes, pool, stream, VPMM_STREAM_PER_THREAD);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_TWICE(result, route,
+    TRY_TWICE(result, relieve(&answer),
               VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
     return result;
 }

@@ -82,8 +82,9 @@ bool vpmm_original_is_driver(const void *address)
     if (!dladdr(address, &here))
         return false;
     void *anchor = atomic_load_explicit(&originals.anchor, memory_order_acquire);
-    if (anchor)
-        return dladdr(anchor, &there) && here.dli_fbase == there.dli_fbase;
+    /* Until we hold it, the program may close the library that was seen and open it elsewhere. */
+    if (anchor && dladdr(anchor, &there) && is_driver_file(there.dli_fname))
+        return here.dli_fbase == there.dli_fbase;
     if (!is_driver_file(here.dli_fname))
         return false;
     return atomic_compare_exchange_strong(&originals.anchor, &anchor, here.dli_fbase) ||

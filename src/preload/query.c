@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that answer questions about memory, as bare CUDA answers them for a block of that
- * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes are the program's: what lies
- * behind them, up to the page, is answered by the original. */
+ * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes of a live block are the program's:
+ * about the rest of our addresses the original is asked as about memory that is not there. */
 #include "preload/entry.h"
 #include "preload/original.h"
 
@@ -16,11 +16,25 @@ struct block {
     int device;
 };
 
-/* The live block of ours whose requested bytes hold `address`. */
-static bool find_block(struct vpmm_router *router, CUdeviceptr address, struct block *block_out)
+enum whose {
+    NOT_OURS,
+    OUR_BLOCK, /* among the requested bytes of a live block */
+    NOBODYS,   /* in our address space: freed, never used, or behind the requested bytes */
+};
+
+static enum whose look(struct vpmm_router *router, CUdeviceptr address, struct block *block_out)
 {
-    return vpmm_router_find(router, address, &block_out->view, &block_out->device) &&
-           address - block_out->view.address < block_out->view.owner.bytes;
+    struct vpmm_region_view *view = &block_out->view;
+    if (!vpmm_router_find(router, address, view, &block_out->device))
+        return NOT_OURS;
+    bool is_block = view->state == VPMM_REGION_LIVE && address - view->address < view->owner.bytes;
+    return is_block ? OUR_BLOCK : NOBODYS;
+}
+
+/* The address to name to the original. */
+static CUdeviceptr named(enum whose whose, CUdeviceptr address)
+{
+    return whose == NOBODYS ? VPMM_NO_ALLOCATION : address;
 }
 
 CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
@@ -29,9 +43,10 @@ CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
     struct vpmm_router *router = result == CUDA_SUCCESS && free_out ? vpmm_enter() : NULL;
     if (!router)
         return result;
-    size_t free_bytes, total_bytes;
-    if (VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes) == CUDA_SUCCESS &&
-        total_bytes >= *free_out) {
+    size_t free_bytes, total_bytes = total_out ? *total_out : 0;
+    if (!total_out)
+        (void)VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    if (total_bytes >= *free_out) {
         uint64_t ours = vpmm_router_reusable_bytes(router);
         uint64_t room = total_bytes - *free_out;
         *free_out += ours < room ? ours : room;
@@ -44,19 +59,19 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
                                            CUdeviceptr address)
 {
     struct block block;
+    enum whose whose = NOT_OURS;
     struct vpmm_router *router = vpmm_enter();
     if (router) {
-        bool is_ours = find_block(router, address, &block);
+        whose = look(router, address, &block);
         vpmm_leave();
-        if (is_ours) {
-            if (base_out)
-                *base_out = block.view.address;
-            if (bytes_out)
-                *bytes_out = block.view.owner.bytes;
-            return CUDA_SUCCESS;
-        }
     }
-    return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, address);
+    if (whose != OUR_BLOCK)
+        return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
+    if (base_out)
+        *base_out = block.view.address;
+    if (bytes_out)
+        *bytes_out = block.view.owner.bytes;
+    return CUDA_SUCCESS;
 }
 
 /* The driver says NULL for mapped memory, which is right for cudaMallocAsync. */
@@ -117,31 +132,32 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
 CUresult vpmm_wrap_cuPointerGetAttribute(void *value_out, CUpointer_attribute attribute,
                                          CUdeviceptr address)
 {
-    CUresult result = VPMM_ORIGINAL(cuPointerGetAttribute, value_out, attribute, address);
     struct block block;
-    struct vpmm_router *router = result == CUDA_SUCCESS && value_out ? vpmm_enter() : NULL;
-    if (!router)
-        return result;
-    if (find_block(router, address, &block))
+    struct vpmm_router *router = vpmm_enter();
+    enum whose whose = router ? look(router, address, &block) : NOT_OURS;
+    CUresult result =
+        VPMM_ORIGINAL(cuPointerGetAttribute, value_out, attribute, named(whose, address));
+    if (whose == OUR_BLOCK && result == CUDA_SUCCESS && value_out)
         rewrite(router, &block, attribute, value_out);
-    vpmm_leave();
+    if (router)
+        vpmm_leave();
     return result;
 }
 
 CUresult vpmm_wrap_cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes,
                                           void **values_out, CUdeviceptr address)
 {
-    CUresult result = VPMM_ORIGINAL(cuPointerGetAttributes, n, attributes, values_out, address);
     struct block block;
-    struct vpmm_router *router = result == CUDA_SUCCESS && n > 0 ? vpmm_enter() : NULL;
-    if (!router)
-        return result;
-    bool is_ours = find_block(router, address, &block);
-    for (unsigned i = 0; is_ours && i < n; i++) {
+    struct vpmm_router *router = vpmm_enter();
+    enum whose whose = router ? look(router, address, &block) : NOT_OURS;
+    CUresult result =
+        VPMM_ORIGINAL(cuPointerGetAttributes, n, attributes, values_out, named(whose, address));
+    for (unsigned i = 0; whose == OUR_BLOCK && result == CUDA_SUCCESS && i < n; i++) {
         if (values_out[i])
             rewrite(router, &block, attributes[i], values_out[i]);
     }
-    vpmm_leave();
+    if (router)
+        vpmm_leave();
     return result;
 }
 
@@ -150,12 +166,12 @@ CUresult vpmm_wrap_cuPointerGetAttributes(unsigned n, CUpointer_attribute *attri
 CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle_out,
                                                void *address)
 {
+    struct block block;
     struct vpmm_router *router = vpmm_enter();
     if (router) {
-        struct block block;
-        bool is_ours = vpmm_router_find(router, (uintptr_t)address, &block.view, &block.device);
+        enum whose whose = look(router, (uintptr_t)address, &block);
         vpmm_leave();
-        if (is_ours)
+        if (whose != NOT_OURS)
             return CUDA_ERROR_INVALID_VALUE;
     }
     return VPMM_ORIGINAL(cuMemRetainAllocationHandle, handle_out, address);

@@ -30,22 +30,20 @@ CUresult vpmm_wrap_cuStreamDestroy_v2(CUstream stream)
     return VPMM_ORIGINAL(cuStreamDestroy_v2, stream);
 }
 
-/* No allocation ever starts here. */
-#define NO_ALLOCATION ((CUdeviceptr)0x10)
-
 /* Measured on driver 580: a free of an unknown address is refused with exactly the captures and
  * thread modes with which any allocation or free is, and otherwise is INVALID_VALUE and harmless.
  */
-bool vpmm_capture_refuses(struct vpmm_router *router, vpmm_stream_handle stream)
+CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!vpmm_order_has_captures(vpmm_router_order(router)))
-        return false;
+        return CUDA_SUCCESS;
     if (stream &&
         (VPMM_ORIGINAL(cuStreamIsCapturing, (CUstream)(void *)stream, &status) != CUDA_SUCCESS ||
          status != CU_STREAM_CAPTURE_STATUS_NONE))
-        return false;
-    return VPMM_ORIGINAL(cuMemFree_v2, NO_ALLOCATION) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return CUDA_SUCCESS;
+    CUresult result = VPMM_ORIGINAL(cuMemFree_v2, VPMM_NO_ALLOCATION);
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
 
 /* A begin of capture that is under way. */

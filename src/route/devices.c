@@ -27,6 +27,14 @@ static uint64_t page_bytes(uint64_t asked, uint64_t granularity_bytes)
     return page;
 }
 
+/* Lock. What no device wants is passed on before anything else is asked. */
+static void note_threshold(struct vpmm_router *router, const struct device *device)
+{
+    uint64_t small_bytes = vpmm_atomic_load(&router->small_bytes);
+    if (!small_bytes || device->threshold_bytes < small_bytes)
+        vpmm_atomic_store(&router->small_bytes, device->threshold_bytes);
+}
+
 enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
 {
     if (!is_device(number))
@@ -45,6 +53,7 @@ enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
         device->threshold_bytes =
             router->config->min_bytes ? router->config->min_bytes : device->page_bytes;
         device->is_off = device->page_bytes > facts.total_bytes;
+        note_threshold(router, device);
         vpmm_atomic_store(&device->is_known, 1);
     }
     vpmm_lock_give(&router->lock);

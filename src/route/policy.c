@@ -13,14 +13,14 @@ enum vpmm_route vpmm_route_decide(const struct vpmm_route_question *question)
 {
     if (question->is_disabled)
         return VPMM_ROUTE_DISABLED;
+    if (question->bytes == 0 || question->bytes < question->threshold_bytes)
+        return VPMM_ROUTE_SMALL;
     if (!question->has_context)
         return VPMM_ROUTE_NO_CONTEXT;
     if (question->is_capturing)
         return VPMM_ROUTE_CAPTURING;
     if (!question->has_vmm)
         return VPMM_ROUTE_NO_VMM;
-    if (question->bytes == 0 || question->bytes < question->threshold_bytes)
-        return VPMM_ROUTE_SMALL;
     if (question->bytes > question->device_bytes)
         return VPMM_ROUTE_LARGE;
     if (question->is_async && question->names_explicit_pool)

@@ -24,6 +24,7 @@ enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
     router->driver = driver;
     router->memory = memory;
     router->first_heap = *first_heap;
+    vpmm_atomic_store(&router->small_bytes, config->min_bytes);
     vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
     (void)pthread_cond_init(&router->changed, NULL);
     *router_out = router;
@@ -74,6 +75,11 @@ static bool names_default_pool(struct vpmm_router *router, const struct vpmm_rou
                                        : !vpmm_atomic_load(&router->devices[device].has_other_pool);
 }
 
+bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes)
+{
+    return bytes < vpmm_atomic_load(&router->small_bytes);
+}
+
 /* Asks the policy. POOL: `caller` is set and its device is known. */
 static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_route_request *request,
                               struct caller *caller)
@@ -83,14 +89,14 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         .is_async = request->is_async,
         .names_explicit_pool = request->names_explicit_pool,
         .peers_possible = !vpmm_atomic_load(&router->is_unconnected),
+        .threshold_bytes = vpmm_atomic_load(&router->small_bytes),
         .is_disabled = router->config->disable || !router->config->active,
     };
-    if (question.is_disabled)
+    if (question.is_disabled || question.bytes < question.threshold_bytes)
         return vpmm_route_decide(&question);
     enum vpmm_status status = identify(router, request, caller);
     question.has_context = status != VPMM_NO_CONTEXT;
-    question.is_capturing =
-        status == VPMM_CAPTURED || caller->stream.is_capturing || request->is_refused;
+    question.is_capturing = status == VPMM_CAPTURED || caller->stream.is_capturing;
     if (!status) {
         int number = vpmm_context_device(caller->context);
         status = vpmm_router_learn(router, number);
@@ -200,6 +206,11 @@ enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
     return route;
 }
 
+void vpmm_router_refused(struct vpmm_router *router, bool is_async)
+{
+    vpmm_atomic_add(&router->counts[is_async][VPMM_ROUTE_CAPTURING], 1);
+}
+
 void vpmm_router_counts(struct vpmm_router *router, bool is_async,
                         uint64_t counts_out[VPMM_ROUTE_COUNT])
 {
@@ -244,7 +255,7 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 {
     struct vpmm_region_view view;
     struct vpmm_heap *heap = heap_at(router, address, &view);
-    if (!heap || view.state != VPMM_REGION_LIVE)
+    if (!heap)
         return false;
     *view_out = view;
     *device_out = vpmm_heap_device(heap);
@@ -253,9 +264,10 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 
 /* ---- memory that may go back ---- */
 
-bool vpmm_router_relieve(struct vpmm_router *router)
+bool vpmm_router_relieve(struct vpmm_router *router, int device)
 {
-    struct vpmm_heap *heap = current_heap(router);
+    struct vpmm_heap *heap =
+        device == VPMM_DEVICE_OF_CONTEXT ? current_heap(router) : vpmm_router_heap(router, device);
     return heap && vpmm_heap_trim(heap, UINT64_MAX) > 0;
 }
 

@@ -83,8 +83,13 @@ struct vpmm_route_request {
     bool names_explicit_pool;  /* a pool was named that is not the default pool of its device */
     bool names_default_pool;   /* a pool was named, and it is the default pool of its device */
     int pool_device;           /* that device; only with names_default_pool */
-    bool is_refused;           /* the driver refuses it because of a capture */
 };
+
+/* Whether every request of so many bytes gets the answer SMALL, whoever asks. No lock, no driver.
+ */
+bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
+/* Counts a request that the driver refuses because of a capture: it is not asked for any more. */
+void vpmm_router_refused(struct vpmm_router *router, bool is_async);
 
 /* Serves the request (POOL and an address), or says why the original function must. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
@@ -97,18 +102,20 @@ enum vpmm_free_answer {
                            the stream is capturing, or its context is not there: bare CUDA refuses
                            that with the code the program expects) */
 };
-/* `stream` NULL: cudaFree. `status_out`: BROKEN where VPMM_FREE_SYNC's wait met a sticky error. */
+/* `stream` NULL: cudaFree. `status_out`: BROKEN or SHUT_DOWN where the driver told of it meanwhile.
+ */
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle stream, enum vpmm_status *status_out);
 
-/* The live region of ours that holds `address`, and its heap's device. False when there is none. No
- * lock, no driver. */
+/* The region of ours that holds `address`, live or not, and its heap's device. False outside our
+ * roots. No lock, no driver. */
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
 
-/* An allocation that is not ours failed for lack of memory on the device of the current context:
- * gives wholly free extents back. True when any were, so that the caller tries once more. */
-bool vpmm_router_relieve(struct vpmm_router *router);
+/* An allocation that is not ours failed for lack of memory on `device`: gives wholly free extents
+ * back. True when any were, so that the caller tries once more. */
+#define VPMM_DEVICE_OF_CONTEXT (-1) /* whatever device the current context is of */
+bool vpmm_router_relieve(struct vpmm_router *router, int device);
 
 /* Bytes to add to what cuMemGetInfo reports as free for the device of the current context. */
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router);

@@ -47,6 +47,8 @@ struct vpmm_router {
     uint64_t seen_devices;               /* lock: devices that had a context, one bit each */
     struct leaving leaving[LEAVING_MAX]; /* lock */
 
+    vpmm_atomic64 small_bytes; /* whatever is smaller is too small on every device known; 0: none is
+                                  known */
     vpmm_atomic32 is_unconnected; /* two of these devices cannot reach each other */
     vpmm_atomic32 n_heaps;
     _Atomic(struct vpmm_heap *) heaps[VPMM_DEVICES_MAX]; /* in the order in which they were made */

@@ -66,6 +66,16 @@ def stub(form=5):
     return os.path.dirname(path)
 
 
+def simulated(name, *flags, source=None):
+    """A program of the folder `programs`, linked to the simulated device."""
+    return program(name, *flags, "-isystem", options.cuda_headers, os.path.join(options.sim, "libcuda.so.1"),
+                   source=source)
+
+
+def run_simulated(path, *arguments, **more):
+    return Run([path, *arguments], library_path=[options.sim], **more)
+
+
 def spy():
     return shared("spy.so", "spy.c", "-O2")
 

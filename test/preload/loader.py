@@ -48,6 +48,9 @@ class Loader(unittest.TestCase):
         self.assertEqual(run.words()["cuMemAlloc_v2"], OURS)
         self.assertEqual(run.calls, ["cuMemAlloc_v2", "cuMemAllocAsync"])
 
+    def test_opened_again_elsewhere(self):
+        self.check_reached(self.reach("again", DRIVER))
+
     def test_linked(self):
         self.check_reached(self.linked())
 

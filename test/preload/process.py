@@ -118,6 +118,21 @@ class Served(unittest.TestCase):
         arguments = ("init", "malloc:8", "freeaddress:0", "freeaddress:4096", "freeasync:0", "freeasync:0", "free:0")
         self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
 
+    def test_addresses_that_are_no_block_as_bare(self):
+        def ask(block, offset=0):
+            return f"range:{block}:{offset}", f"address:{block}:{offset}"
+        behind = 5 * MIB + 13
+        for kind, free in ("malloc", "free"), ("async", "freeasync"):
+            arguments = ("init", f"{kind}:5", *ask(0), *ask(0, behind), f"{free}:0", *ask(0), *ask(0, MIB), "retain:0")
+            lines = self.lines(*arguments)
+            self.assertEqual(lines, self.lines(*arguments, VPMM_DISABLE=1))
+            self.assertEqual(lines[4], "range 500 0 0")
+
+    def test_old_addresses_of_moved_pages_are_no_block(self):
+        lines = self.lines("init", "async:19", "async:2", "freeasync:0", "async:7", "async:21", "range:0:15000000",
+                           "address:0:15000000", VPMM_EXTENT=1)
+        self.assertEqual(lines[-2:], ["range 500 0 0", "address 1 0 0 0 0"])
+
     def test_info_counts_what_is_reusable(self):
         before, after = [line for line in self.lines("init", "info", "malloc:64", "free:0", "info")
                          if line.startswith("info")]
@@ -190,6 +205,23 @@ class Served(unittest.TestCase):
         self.assertEqual(lines[:-1], bare[:-1])
         self.assertIn("child-signal default", lines)
         self.assertEqual((lines[-1], bare[-1]), ("signal other", "signal default"))
+
+    def test_child_keeps_a_handler_that_came_after_ours(self):
+        for how, what in ("own", "own"), ("ignore", "ignored"):
+            lines = self.lines("init", "malloc:8", how, "fork:child-", "signal")
+            self.assertEqual(lines[2:], [f"child-signal {what}", "child 0 0", f"signal {what}"])
+
+    def test_statistics_of_children(self):
+        served = ("init", "malloc:8")
+        for before, after, n_files in (served, (), 1), ((), served, 2):
+            folder = os.path.join(harness.work, f"statistics-{n_files}")
+            os.mkdir(folder)
+            run = self.run_sim(*before, "fork:child-", *after, VPMM_STATS=os.path.join(folder, "%p.json"))
+            self.assertEqual((run.status, run.errors), (0, ""))
+            self.assertEqual(len(os.listdir(folder)), n_files)
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    self.assertEqual(json.load(file)["devices"][0]["mallocs"], 1)
 
     def test_child_of_a_parent_without_a_pool(self):
         lines = self.lines("fork:child-", "init", "malloc:8", "attributes:0", "signal")

@@ -13,7 +13,8 @@ int probe_next(void);
 int find_self(void);
 int hidden_from_others(void);
 
-static inline int call(void *found)
+#ifndef SECOND
+static int call(void *found)
 {
     int (*function)(void);
     if (!found)
@@ -21,6 +22,7 @@ static inline int call(void *found)
     memcpy(&function, &found, sizeof function);
     return function();
 }
+#endif
 
 #ifdef FIRST
 int probe(void)

@@ -141,6 +141,24 @@ static void test_eager_pages_as_many_as_can_be_had(void **state)
     fixture_teardown(&f);
 }
 
+/* A small live region in the middle of eager memory pins no more than the extent it lies in. */
+static void test_eager_extents_are_small(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    fixture_params_default(&params);
+    params.heap.page_bytes = 2 * MIB;
+    params.heap.extent_pages_max = 0;
+    params.heap.eager_pages = 16 * GIB / (2 * MIB);
+    fixture_setup(&f, &params);
+    assert_string_equal(fixture_layout(&f), "[-8192]");
+    uint64_t p = fixture_malloc(&f, 1, NULL);
+    assert_in_range(vpmm_heap_releasable_bytes(f.heap), 16 * GIB - 64 * MIB, 16 * GIB - 2 * MIB);
+    fixture_free(&f, p, NULL);
+    fixture_teardown(&f);
+}
+
 static void test_trim(void **state)
 {
     (void)state;
@@ -264,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_further_roots),
         cmocka_unit_test(test_root_is_tried_smaller),
         cmocka_unit_test(test_eager_pages_as_many_as_can_be_had),
+        cmocka_unit_test(test_eager_extents_are_small),
         cmocka_unit_test(test_trim),
         cmocka_unit_test(test_context_gone),
         cmocka_unit_test(test_add_peer),

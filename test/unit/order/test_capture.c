@@ -39,7 +39,7 @@ static vpmm_fence free_on_handle(vpmm_stream_handle handle)
 static vpmm_fence free_in_context(void)
 {
     enum vpmm_status status;
-    vpmm_fence fence = vpmm_order_fence_context(order, context, &status);
+    vpmm_fence fence = vpmm_order_fence_context(order, context, true, &status);
     assert_int_equal(status, VPMM_OK);
     return fence;
 }
@@ -202,7 +202,7 @@ static void test_capture_within_a_record(void **state)
 static void *free_context_in_thread(void *fence)
 {
     enum vpmm_status status;
-    *(vpmm_fence *)fence = vpmm_order_fence_context(order, context, &status);
+    *(vpmm_fence *)fence = vpmm_order_fence_context(order, context, true, &status);
     return NULL;
 }
 

@@ -34,10 +34,15 @@ static struct vpmm_context *known_context(int context)
     return known;
 }
 
-static vpmm_fence free_in(int context)
+static vpmm_fence free_of(struct vpmm_context *context)
 {
     enum vpmm_status status;
-    return vpmm_order_fence_context(order, known_context(context), &status);
+    return vpmm_order_fence_context(order, context, true, &status);
+}
+
+static vpmm_fence free_in(int context)
+{
+    return free_of(known_context(context));
 }
 
 static vpmm_fence free_on(int stream)
@@ -140,7 +145,7 @@ static void test_death_completes(void **state)
     assert_false(vpmm_order_poll(order));
     enum vpmm_status status;
     assert_int_equal(totals().events, 1);
-    assert_int_equal(vpmm_order_fence_context(order, old, &status), VPMM_FENCE_NONE);
+    assert_int_equal(vpmm_order_fence_context(order, old, true, &status), VPMM_FENCE_NONE);
     fake.contexts[0].is_alive = true;
     struct vpmm_context *next = known_context(0);
     assert_ptr_not_equal(next, old);
@@ -162,7 +167,7 @@ static void test_leaving_touches_nothing(void **state)
     vpmm_order_context_leaving(order, fake_context(0));
     fake.n_records = fake.n_queries = 0;
     vpmm_fence meanwhile = vpmm_order_fence_stream(order, &stream);
-    assert_int_equal(free_in(0), meanwhile);
+    assert_int_equal(free_of(stream.context), meanwhile);
     fake_complete_context(&fake, 0);
     assert_false(vpmm_order_poll(order));
     assert_int_equal(vpmm_order_wait_stream(order, before, &stream), VPMM_OK);
@@ -248,16 +253,17 @@ static void test_leaving_waits_for_records(void **state)
     vpmm_atomic_store(&has_left, 0);
     recorder_stream = fake_known(order, 0);
     vpmm_fence before = free_on(1);
+    struct vpmm_context *context = known_context(0);
     fake.stop = FAKE_STOP_RECORD;
     assert_int_equal(pthread_create(&recorder, NULL, record_in_thread, &fence), 0);
     fake_await_stop(&fake);
     assert_int_equal(pthread_create(&destroyer, NULL, destroy_in_thread, NULL), 0);
     struct vpmm_fence_facts facts;
-    vpmm_order_facts(order, free_in(0), &facts);
+    vpmm_order_facts(order, free_of(context), &facts);
     while (facts.kind != VPMM_FENCE_IS_PARKED) {
         fake_complete(&fake, fake.last_event);
         (void)vpmm_order_poll(order);
-        vpmm_order_facts(order, free_in(0), &facts);
+        vpmm_order_facts(order, free_of(context), &facts);
     }
     assert_int_equal(vpmm_atomic_load(&has_left), 0);
     assert_int_equal(ask(before), VPMM_VERDICT_PENDING);

@@ -36,7 +36,7 @@ static vpmm_fence free_in(int context)
     struct vpmm_context *known;
     enum vpmm_status status;
     assert_int_equal(vpmm_order_context(order, fake_context(context), &known), VPMM_OK);
-    vpmm_fence fence = vpmm_order_fence_context(order, known, &status);
+    vpmm_fence fence = vpmm_order_fence_context(order, known, true, &status);
     assert_int_equal(status, VPMM_OK);
     return fence;
 }
@@ -91,6 +91,18 @@ static void test_context_fence(void **state)
     fake_complete(&fake, fake.last_event);
     assert_true(vpmm_order_poll(order));
     assert_int_equal(ask(fence, 0), VPMM_VERDICT_COMPLETE);
+}
+
+/* Where bare CUDA would not have waited, nobody may. */
+static void test_context_fence_without_a_wait(void **state)
+{
+    (void)state;
+    struct vpmm_context *context;
+    enum vpmm_status status;
+    assert_int_equal(vpmm_order_context(order, fake_context(0), &context), VPMM_OK);
+    vpmm_fence fence = vpmm_order_fence_context(order, context, false, &status);
+    assert_int_equal(vpmm_order_wait_kind(order, fence), VPMM_WAIT_NEVER);
+    assert_int_equal(vpmm_order_wait_host(order, fence), VPMM_INVALID);
 }
 
 static void test_nothing_is_complete(void **state)
@@ -307,7 +319,7 @@ static void test_without_context_record(void **state)
     struct vpmm_context *context = fake_known(order, 0).context;
     enum vpmm_status status;
     fake.fail_synchronize = VPMM_BROKEN;
-    parked = vpmm_order_fence_context(order, context, &status);
+    parked = vpmm_order_fence_context(order, context, true, &status);
     assert_int_equal(status, VPMM_BROKEN);
     assert_int_equal(kind_of(parked), VPMM_FENCE_IS_PARKED);
 }
@@ -318,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_stream_fence),
         TEST(test_context_fence),
+        TEST(test_context_fence_without_a_wait),
         TEST(test_nothing_is_complete),
         TEST(test_numbers_are_not_reused),
         TEST(test_poll_asks_little),

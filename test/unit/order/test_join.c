@@ -36,7 +36,7 @@ static vpmm_fence free_in(int context)
     struct vpmm_context *known;
     enum vpmm_status status;
     assert_int_equal(vpmm_order_context(order, fake_context(context), &known), VPMM_OK);
-    return vpmm_order_fence_context(order, known, &status);
+    return vpmm_order_fence_context(order, known, true, &status);
 }
 
 static uint64_t n_fences(void)
@@ -248,7 +248,7 @@ static void test_without_metadata(void **state)
             assert_int_equal(vpmm_order_stream(order, fake_stream(0), &stream), VPMM_OK);
         }
         vpmm_fence on_stream = vpmm_order_fence_stream(order, &stream);
-        vpmm_fence in_context = vpmm_order_fence_context(order, stream.context, &status);
+        vpmm_fence in_context = vpmm_order_fence_context(order, stream.context, true, &status);
         assert_int_equal(vpmm_order_ask(order, on_stream, 0), VPMM_VERDICT_PENDING);
         assert_int_equal(vpmm_order_ask(order, in_context, 0), VPMM_VERDICT_PENDING);
         assert_false(vpmm_order_poll(order));

@@ -38,7 +38,7 @@ static vpmm_fence free_in(int context)
     struct vpmm_context *known;
     enum vpmm_status status;
     assert_int_equal(vpmm_order_context(order, fake_context(context), &known), VPMM_OK);
-    vpmm_fence fence = vpmm_order_fence_context(order, known, &status);
+    vpmm_fence fence = vpmm_order_fence_context(order, known, true, &status);
     assert_int_equal(status, VPMM_OK);
     return fence;
 }

@@ -28,7 +28,7 @@ static void take_picture(struct picture *picture)
     assert_true(picture->n < REGIONS);
     picture->regions[picture->n] = (struct vpmm_region_view){0};
     vpmm_pool_totals(w.pool, &picture->totals);
-    picture->n_pending = vpmm_pool_pending(w.pool, picture->pending, REGIONS);
+    picture->n_pending = vpmm_pool_pending(w.pool, NULL, NULL, picture->pending, REGIONS);
     picture->releasable = vpmm_pool_releasable_pages(w.pool);
     picture->largest = vpmm_pool_largest_free(w.pool);
 }

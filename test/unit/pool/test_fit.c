@@ -118,10 +118,10 @@ static void the_rest_of_a_split_keeps_its_fence_and_its_age(void **state)
     assert_int_equal(rest.pages, 4);
     assert_int_equal(rest.fence, fence_a);
     vpmm_fence oldest[4];
-    assert_int_equal(vpmm_pool_pending(w.pool, oldest, 4), 2);
+    assert_int_equal(vpmm_pool_pending(w.pool, NULL, NULL, oldest, 4), 2);
     assert_int_equal(oldest[0], fence_a);
     assert_int_equal(oldest[1], fence_c);
-    assert_int_equal(vpmm_pool_pending(w.pool, oldest, 1), 1);
+    assert_int_equal(vpmm_pool_pending(w.pool, NULL, NULL, oldest, 1), 1);
     (void)b;
 }
 
@@ -138,7 +138,7 @@ static void a_merged_region_is_as_old_as_its_oldest_part(void **state)
     world_free(&w, p[0], shared);
     assert_string_equal(world_layout(&w), "[-4][-2]");
     vpmm_fence oldest[4];
-    assert_int_equal(vpmm_pool_pending(w.pool, oldest, 4), 2);
+    assert_int_equal(vpmm_pool_pending(w.pool, NULL, NULL, oldest, 4), 2);
     assert_int_equal(oldest[0], shared);
 }
 

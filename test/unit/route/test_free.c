@@ -64,18 +64,19 @@ static void what_the_wait_met_is_passed_on(void **state)
     assert_int_equal(status, VPMM_BROKEN);
 }
 
-static void only_live_regions_are_found(void **state)
+static void regions_of_our_address_space_are_found_live_or_not(void **state)
 {
     (void)state;
     struct vpmm_region_view view = {.pages = 99};
     int device = -1;
     assert_false(vpmm_router_find(fixture.router, fakes.heaps[1].base, &view, &device));
+    assert_int_equal(view.pages, 99);
+    assert_int_equal(device, -1);
     (void)sync_malloc(4 * MIB);
     (void)async_malloc(4 * MIB, 1);
     fakes.heaps[1].state = VPMM_REGION_FREE;
-    assert_false(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
-    assert_int_equal(view.pages, 99);
-    assert_int_equal(device, -1);
+    assert_true(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
+    assert_int_equal(view.state, VPMM_REGION_FREE);
     fakes.heaps[1].state = VPMM_REGION_LIVE;
     assert_true(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
     assert_int_equal(view.address, fakes.heaps[1].base);
@@ -88,20 +89,23 @@ static void memory_goes_back_on_the_current_device(void **state)
     for (int i = 0; i < FAKE_DEVICES; i++)
         fakes.heaps[i].releasable = (uint64_t)(i + 1) * MIB;
     fakes.context_status = VPMM_BROKEN;
-    assert_false(vpmm_router_relieve(fixture.router));
+    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
     fakes.context_status = VPMM_OK;
     (void)async_malloc(4 * MIB, 1);
-    assert_false(vpmm_router_relieve(fixture.router));
+    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
     fakes.current = 1;
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 2 * MIB);
-    assert_true(vpmm_router_relieve(fixture.router));
+    assert_true(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(fakes.heaps[1].trimmed, 2 * MIB);
     fakes.heaps[1].releasable = 0;
-    assert_false(vpmm_router_relieve(fixture.router));
+    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
     fakes.current = -1;
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
+    fakes.heaps[1].releasable = MIB;
+    assert_false(vpmm_router_relieve(fixture.router, 0));
+    assert_true(vpmm_router_relieve(fixture.router, 1));
 }
 
 static void a_router_that_cannot_be_made_leaves_nothing(void **state)
@@ -142,7 +146,7 @@ int main(void)
         FIXTURE_TEST(a_free_goes_to_the_heap_of_its_address_on_any_stream),
         FIXTURE_TEST(a_stream_that_cannot_be_had_or_captures_frees_nothing),
         FIXTURE_TEST(what_the_wait_met_is_passed_on),
-        FIXTURE_TEST(only_live_regions_are_found),
+        FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),
         FIXTURE_TEST(a_router_that_cannot_be_made_leaves_nothing),
         FIXTURE_TEST(heaps_are_looked_up_by_device),

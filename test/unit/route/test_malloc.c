@@ -115,6 +115,25 @@ static void what_the_heap_answers_is_a_reason(void **state)
     }
 }
 
+static void small_requests_ask_nobody_once_a_device_is_known(void **state)
+{
+    (void)state;
+    fakes.facts[1].granularity_bytes = 4 * FAKE_GRANULARITY;
+    assert_false(vpmm_router_is_small(fixture.router, 1));
+    fakes.current = 1;
+    assert_int_equal(sync_malloc(FAKE_GRANULARITY), VPMM_ROUTE_SMALL);
+    assert_true(vpmm_router_is_small(fixture.router, 4 * FAKE_GRANULARITY - 1));
+    fakes.current = 0;
+    assert_int_equal(sync_malloc(4 * FAKE_GRANULARITY), VPMM_ROUTE_POOL);
+    assert_int_equal(sync_malloc(FAKE_GRANULARITY), VPMM_ROUTE_POOL);
+    assert_true(vpmm_router_is_small(fixture.router, FAKE_GRANULARITY - 1));
+    assert_false(vpmm_router_is_small(fixture.router, FAKE_GRANULARITY));
+    fakes.context_status = fakes.stream_status = VPMM_BROKEN;
+    assert_int_equal(sync_malloc(FAKE_GRANULARITY - 1), VPMM_ROUTE_SMALL);
+    assert_int_equal(async_malloc(FAKE_GRANULARITY - 1, 0), VPMM_ROUTE_SMALL);
+    assert_int_equal(sync_malloc(FAKE_GRANULARITY), VPMM_ROUTE_OTHER);
+}
+
 static void disabled_asks_nobody(void **state)
 {
     (void)state;
@@ -177,6 +196,7 @@ int main(void)
         FIXTURE_TEST(no_context_and_captures_pass_through),
         FIXTURE_TEST(whatever_else_fails_passes_through),
         FIXTURE_TEST(what_the_heap_answers_is_a_reason),
+        FIXTURE_TEST(small_requests_ask_nobody_once_a_device_is_known),
         FIXTURE_TEST(disabled_asks_nobody),
         FIXTURE_TEST(a_device_without_vmm_passes_through),
         FIXTURE_TEST(answers_are_counted_by_kind),

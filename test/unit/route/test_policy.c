@@ -44,8 +44,8 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
 /* First causes come before later ones: whoever reads a reason may know that none of those before it
  * applied. */
 static const enum vpmm_route by_weight[] = {
-    VPMM_ROUTE_DISABLED,      VPMM_ROUTE_NO_CONTEXT, VPMM_ROUTE_CAPTURING,
-    VPMM_ROUTE_NO_VMM,        VPMM_ROUTE_SMALL,      VPMM_ROUTE_LARGE,
+    VPMM_ROUTE_DISABLED,      VPMM_ROUTE_SMALL,      VPMM_ROUTE_NO_CONTEXT,
+    VPMM_ROUTE_CAPTURING,     VPMM_ROUTE_NO_VMM,     VPMM_ROUTE_LARGE,
     VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL, VPMM_ROUTE_NO_PEER,
 };
 

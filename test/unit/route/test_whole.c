@@ -103,7 +103,8 @@ static void blocks_of_both_kinds_are_served_found_and_freed_once(void **state)
     assert_int_equal(release(first + 2 * MIB, NULL), VPMM_FREE_NOT_OURS);
     assert_int_equal(release(first, stream), VPMM_FREED);
     assert_int_equal(release(first, NULL), VPMM_FREE_NOT_OURS);
-    assert_false(vpmm_router_find(router, first, &view, &device));
+    assert_true(vpmm_router_find(router, first, &view, &device));
+    assert_int_equal(view.state, VPMM_REGION_FREE);
     assert_int_equal(release(second, NULL), VPMM_FREED);
     assert_int_equal(live_bytes(0), 0);
 }
@@ -131,10 +132,10 @@ static void a_full_device_passes_on_and_relief_gives_memory_back(void **state)
     uint64_t block, other;
     assert_int_equal(allocate(600 * MIB, NULL, &block), VPMM_ROUTE_POOL);
     assert_int_equal(allocate(600 * MIB, NULL, &other), VPMM_ROUTE_FULL);
-    assert_false(vpmm_router_relieve(router));
+    assert_false(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(release(block, NULL), VPMM_FREED);
     assert_int_equal(vpmm_router_reusable_bytes(router), 600 * MIB);
-    assert_true(vpmm_router_relieve(router));
+    assert_true(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT));
     audit();
     assert_int_equal(vpmm_router_reusable_bytes(router), 0);
     assert_int_equal(allocate(1025 * MIB, NULL, &other), VPMM_ROUTE_LARGE);

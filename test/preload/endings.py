@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Threads, signals in the middle of everything, and the end of a device or of the driver."""
+import json
+import os
+import unittest
+
+import harness
+
+MIB = 1 << 20
+
+
+def dumps(text):
+    """The JSON objects of a file, each whole."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        told, end = decoder.raw_decode(text, at)
+        yield told
+        at = end + 1
+
+
+class Endings(unittest.TestCase):
+    def scene(self, name, **more):
+        path = harness.simulated("ending", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM")
+        return harness.run_simulated(path, name, **more)
+
+    def test_each_thread_has_a_stream_of_its_own(self):
+        run = self.scene("own_stream")
+        self.assertEqual((run.status, run.output),
+                         (0, "another thread gets the same memory 0\nthe same thread gets the same memory 1\n"))
+
+    def test_broken_device_and_driver_that_is_gone(self):
+        for name, code in ("broken", 700), ("late", 4):
+            with self.subTest(name=name):
+                bare, ours = self.scene(name, preload=[]), self.scene(name)
+                self.assertEqual((ours.status, ours.output, ours.errors), (0, bare.output, ""))
+                self.assertEqual({line.rsplit(" ", 1)[1] for line in ours.output.splitlines()}, {str(code)})
+                waiting = self.scene(name, VPMM_FREE_SYNC=1)
+                self.assertEqual((waiting.status, waiting.output, waiting.errors), (0, bare.output, ""))
+
+    def test_frees_wait_where_asked_and_where_bare_cuda_would(self):
+        for asked in 0, 1:
+            with self.subTest(asked=asked):
+                run = self.scene("waits", VPMM_FREE_SYNC=asked)
+                self.assertEqual(run.output.splitlines()[1:],
+                                 [f"free of cudaMalloc memory waits {asked}", "free of cudaMallocAsync memory waits 0",
+                                  "freeasync of cudaMalloc memory waits 0"])
+
+    def check_tiles(self, device):
+        """True when the regions follow one another without a gap, in one root."""
+        end = None
+        for region in device["regions"]:
+            address = int(region["address"], 16)
+            if end is not None:
+                self.assertGreaterEqual(address, end)
+            end = address + region["pages"] * device["page_bytes"]
+        first = int(device["regions"][0]["address"], 16)
+        pages = sum(region["pages"] for region in device["regions"])
+        return end - first == pages * device["page_bytes"] == device["reserved"]
+
+    def test_signals_in_a_storm(self):
+        path = os.path.join(harness.work, "storm.json")
+        run = self.scene("storm", VPMM_DUMP=path, VPMM_DUMP_FORMAT="json", VPMM_STATS="json")
+        self.assertEqual((run.status, run.output), (0, "done\n"), run.errors)
+        stats = json.loads(run.errors)["devices"][0]
+        self.assertEqual((stats["audit"], stats["live_bytes"]), (0, 0))
+        with open(path, encoding="utf-8") as file:
+            told = list(dumps(file.read()))
+        self.assertGreater(len(told), 1)
+        for dump in told:
+            self.check_tiles(dump["devices"][0])
+        last = told[-1]["devices"][0]
+        self.assertTrue(self.check_tiles(last))
+        self.assertEqual((last["live"], last["busy"]), (0, 0))
+        for name, state in ("reusable", "free"), ("holes", "hole"), ("pending_unmap", "zombie"):
+            pages = sum(region["pages"] for region in last["regions"] if region["state"] == state)
+            self.assertEqual(last[name], pages * last["page_bytes"])
+
+    def test_dump_that_cannot_be_written_goes_to_standard_error(self):
+        run = self.scene("storm", VPMM_DUMP="/no-such-folder/dump", VPMM_DUMP_FORMAT="json")
+        self.assertEqual((run.status, run.output), (0, "done\n"))
+        self.assertGreater(len(list(dumps(run.errors))), 1)
+
+
+if __name__ == "__main__":
+    harness.main()

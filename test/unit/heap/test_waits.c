@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* What is waited for and what is not, and what long use leaves behind. */
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void setup(struct fixture *fixture)
+{
+    struct fixture_params params;
+    fixture_params_default(&params);
+    fixture_setup(fixture, &params);
+}
+
+/* Bare cudaFree of cudaMallocAsync memory does not wait, so no cudaMalloc does in its place: what
+ * runs may end only after that. */
+static void test_free_of_async_memory_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = fixture_malloc(&f, 4, a);
+    fixture_work(&f, a, p, 4, true, &gate);
+    fixture_free(&f, p, NULL);
+    uint64_t q = fixture_malloc(&f, 4, NULL);
+    assert_int_not_equal(q, p);
+    gate = true;
+    fixture_free(&f, q, NULL);
+    fixture_teardown(&f);
+}
+
+/* cudaMallocAsync memory outlives its context. Its free then waits for the context that uses it
+ * now. */
+static void test_free_after_the_owner_is_gone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUcontext second;
+    assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);
+    CUstream theirs = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, theirs);
+    vpmm_order_context_leaving(f.order, (vpmm_context_handle)second);
+    assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
+    vpmm_order_context_left(f.order, (vpmm_context_handle)second, true);
+    assert_int_equal(sim_ctx_set_current(f.sim, f.handle), CUDA_SUCCESS);
+    CUstream ours = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    fixture_work(&f, ours, p, 4, true, &gate);
+    fixture_free(&f, p, NULL);
+    CUstream other = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t q = fixture_malloc(&f, 4, other);
+    assert_int_not_equal(q, p);
+    gate = true;
+    fixture_free(&f, q, other);
+    fixture_teardown(&f);
+}
+
+/* However many streams have frees pending, the cudaFree behind them is found and waited for. */
+static void test_many_stream_fences_hide_no_other(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    fixture_params_default(&params);
+    params.sim.device_bytes = 128 * GIB;
+    fixture_setup(&f, &params);
+    enum {
+        STREAMS = 80
+    };
+    uint64_t p[STREAMS];
+    CUstream streams[STREAMS];
+    volatile bool gate = false;
+    CUcontext second;
+    assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        p[i] = fixture_malloc(&f, 1, streams[i]);
+        fixture_work(&f, streams[i], p[i], 1, true, &gate);
+    }
+    assert_int_equal(sim_ctx_set_current(f.sim, f.handle), CUDA_SUCCESS);
+    uint64_t q = fixture_malloc(&f, 20, NULL);
+    CUstream own = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    fixture_work(&f, own, q, 20, true, NULL);
+    for (int i = 0; i < STREAMS; i++)
+        fixture_free(&f, p[i], streams[i]);
+    fixture_free(&f, q, NULL);
+    assert_int_equal(fixture_malloc(&f, 20, NULL), q);
+    gate = true;
+    fixture_free(&f, q, NULL);
+    fixture_teardown(&f);
+}
+
+/* Address space that zombies hold is used again before more is reserved, and they do not pile up.
+ */
+static void test_address_space_is_used_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    fixture_params_default(&params);
+    params.sim.device_bytes = 20 * GIB;
+    params.sim.eager = true;
+    params.heap.root_bytes = 40 * GIB;
+    fixture_setup(&f, &params);
+    for (int round = 0; round < 100; round++) {
+        uint64_t p[20];
+        for (int i = 0; i < 20; i++)
+            p[i] = fixture_malloc(&f, 1, NULL);
+        for (int i = 0; i < 20; i += 2)
+            fixture_free(&f, p[i], NULL);
+        uint64_t q = fixture_malloc(&f, 9, NULL);
+        for (int i = 1; i < 20; i += 2)
+            fixture_free(&f, p[i], NULL);
+        fixture_free(&f, q, NULL);
+        assert_in_range(fixture_totals(&f).zombie_pages, 0, 20 + 20);
+    }
+    assert_in_range(fixture_totals(&f).moved_pages, 100, 10000);
+    assert_in_range(fixture_totals(&f).roots, 1, 3);
+    fixture_teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_free_of_async_memory_is_not_waited_for),
+        cmocka_unit_test(test_free_after_the_owner_is_gone),
+        cmocka_unit_test(test_many_stream_fences_hide_no_other),
+        cmocka_unit_test(test_address_space_is_used_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
