@@ -4,8 +4,7 @@
 #ifndef VPMM_VPMM_H
 #define VPMM_VPMM_H
 
-#define VPMM_VERSION_MAJOR 0
-#define VPMM_VERSION_MINOR 1
-#define VPMM_VERSION_PATCH 0
+/* The version that these declarations belong to; the build checks that it is the project's. */
+#define VPMM_VERSION "0.1.0"
 
 #endif

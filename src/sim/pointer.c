@@ -194,6 +194,9 @@ CUresult sim_pointer_set_attribute(struct sim *sim, CUpointer_attribute wanted, 
     struct plain *plain;
     CUresult result = call_enter(sim, "cuPointerSetAttribute");
     plain = space_plain(sim, address);
+    if (result == CUDA_SUCCESS && value != NULL && plain == NULL &&
+        space_mapping(sim, address) != NULL)
+        result = CUDA_ERROR_NOT_SUPPORTED;
     if (result == CUDA_SUCCESS && (value == NULL || wanted != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
                                    plain == NULL || plain->freed))
         result = CUDA_ERROR_INVALID_VALUE;

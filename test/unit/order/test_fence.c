@@ -275,7 +275,7 @@ static void test_failed_context_record_is_parked(void **state)
     assert_int_equal(n_fences(), 0);
 }
 
-static void test_failed_create_is_parked(void **state)
+static void test_failed_create_covers_the_context(void **state)
 {
     (void)state;
     fake.fail_create = VPMM_NO_MEMORY;
@@ -340,7 +340,7 @@ int main(void)
         TEST(test_wait_stream),
         TEST(test_failed_record_becomes_context_fence),
         TEST(test_failed_context_record_is_parked),
-        TEST(test_failed_create_is_parked),
+        TEST(test_failed_create_covers_the_context),
         TEST(test_query_errors_prove_nothing),
         TEST(test_without_context_record),
     };
