@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "order/internal.h"
 
-bool vpmm_gate_is_open(const struct vpmm_context *context)
+bool vpmm_gate_is_open(const struct vpmm_order *order)
 {
-    return !context->n_closing && !vpmm_atomic_load(&context->n_captures);
+    return !order->n_closing && !vpmm_atomic_load(&order->n_captures);
 }
 
 uint32_t vpmm_context_captures(const struct vpmm_context *context)
@@ -27,8 +27,8 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
     if (vpmm_order_stream(order, handle, &stream))
         return NULL;
     vpmm_lock_take(&order->lock);
-    stream.context->n_closing++;
-    while (stream.context->n_recorders)
+    order->n_closing++;
+    while (order->n_recorders)
         (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
     vpmm_lock_give(&order->lock);
     return stream.context;
@@ -57,7 +57,7 @@ void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *tic
         return;
     uint64_t thread = vpmm_stream_thread(order, handle);
     vpmm_lock_take(&order->lock);
-    ticket->n_closing--;
+    order->n_closing--;
     /* A stream that began before has ended that capture where nobody saw it. */
     if (begun && !vpmm_atomic_load(&ticket->gone) &&
         !*find(order, handle, thread, ticket->number)) {
@@ -74,7 +74,7 @@ void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *tic
         vpmm_atomic_add(&order->n_captures, 1);
     }
     if (begun)
-        ticket->n_begins++;
+        order->n_begins++;
     vpmm_lock_give(&order->lock);
 }
 

@@ -122,7 +122,7 @@ void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context)
 {
     assert(context->n_users);
     context->n_users--;
-    if (context->n_closing || vpmm_atomic_load(&context->n_leaving))
+    if (order->n_closing || vpmm_atomic_load(&context->n_leaving))
         (void)pthread_cond_broadcast(&order->calmed);
 }
 

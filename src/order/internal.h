@@ -80,9 +80,6 @@ struct vpmm_context {
     int device;
     vpmm_atomic32 gone;
     vpmm_atomic32 n_captures;
-    uint32_t n_begins;    /* captures ever begun */
-    uint32_t n_closing;   /* beginnings of captures under way */
-    uint32_t n_recorders; /* records under way that a capture excludes */
     uint32_t n_users; /* driver calls under way on its events or on itself, recorders included */
     vpmm_atomic32 n_leaving; /* destructions under way */
     uint32_t idle_events;
@@ -105,7 +102,12 @@ struct vpmm_order {
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
     vpmm_atomic32 n_contexts;
-    vpmm_atomic32 n_captures; /* in all contexts */
+    /* The gate is one for all contexts: a capture may draw in streams of any of them by an event.
+     */
+    vpmm_atomic32 n_captures; /* that count now */
+    uint32_t n_begins;        /* captures ever begun */
+    uint32_t n_closing;       /* beginnings of captures under way */
+    uint32_t n_recorders;     /* records under way that a capture excludes */
     vpmm_atomic64 n_threads;
     vpmm_atomic64 n_events, n_fences, n_records, n_queries;
 };
@@ -210,8 +212,8 @@ enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
 
 /* ---- captures (capture.c) ---- */
 
-/* Whether work that a capture excludes may be done in the context. */
-bool vpmm_gate_is_open(const struct vpmm_context *context);
+/* Whether work that a capture excludes may be done. */
+bool vpmm_gate_is_open(const struct vpmm_order *order);
 void vpmm_captures_forget(struct vpmm_order *order, struct vpmm_context *context);
 
 /* Ends the capture that the stream began, whether it still captures or not. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The order of device work: contexts, streams, events, fences and capture gates of the whole
+/* The order of device work: contexts, streams, events, fences and the capture gate of the whole
  * process. Answers three questions about a fence: is it complete, does this stream already follow
  * it, make it wait. Knows nothing of memory.
  *
@@ -171,10 +171,11 @@ struct vpmm_order_totals {
 };
 void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals *totals_out);
 
-/* ---- capture gates ---- */
+/* ---- the capture gate ---- */
 
-/* Around the real cuStreamBeginCapture: waits for records under way in the stream's context (they
- * are short and never wait for the device), then keeps new ones out. Returns a ticket for the
+/* Around the real cuStreamBeginCapture: waits for records under way in any context (they are short
+ * and never wait for the device), then keeps new ones out. One gate for all contexts, because a
+ * capture may draw in streams of any of them. Returns a ticket for the
  * matching `began`; NULL if the stream's context is not known and cannot be (then `began` is a
  * no-op). Driver. */
 struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle);

@@ -39,7 +39,7 @@ static enum vpmm_status check_allowed(const struct vpmm_order *order, const stru
         return VPMM_NOT_SUPPORTED;
     if (attempt->is_parked && !attempt->context->parked_used)
         return VPMM_NOT_FOUND;
-    if (is_gated(attempt) && !vpmm_gate_is_open(attempt->context))
+    if (is_gated(attempt) && !vpmm_gate_is_open(order))
         return VPMM_CAPTURED;
     return attempt->stream && attempt->stream->is_capturing ? VPMM_CAPTURED : VPMM_OK;
 }
@@ -51,8 +51,8 @@ static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
     enum vpmm_status status = check_allowed(order, attempt);
     if (!status) {
         context->n_users++;
-        context->n_recorders += is_gated(attempt);
-        attempt->n_begins = context->n_begins;
+        order->n_recorders += is_gated(attempt);
+        attempt->n_begins = order->n_begins;
         attempt->begin = ++order->sequence;
         attempt->event = vpmm_event_take(order, context);
     }
@@ -138,11 +138,11 @@ static enum vpmm_status finish(struct vpmm_order *order, const struct attempt *a
     struct vpmm_context *context = attempt->context;
     bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_lock_take(&order->lock);
-    context->n_recorders -= is_gated(attempt);
+    order->n_recorders -= is_gated(attempt);
     vpmm_context_calm(order, context);
     vpmm_atomic_add(&order->n_records, status == VPMM_OK);
     /* A capture that began since may even have ended since. */
-    if (!status && attempt->stream && context->n_begins != attempt->n_begins)
+    if (!status && attempt->stream && order->n_begins != attempt->n_begins)
         status = VPMM_CAPTURED;
     if (is_lost)
         vpmm_context_bury(order, context);
@@ -207,7 +207,7 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     int mode;
     vpmm_lock_take(&order->lock);
     enum vpmm_status status = check_alive(context);
-    if (!status && !vpmm_gate_is_open(context))
+    if (!status && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
     uint64_t begin = ++order->sequence;
     context->n_users += !status;

@@ -79,7 +79,7 @@ static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
     if (slot && (is_leaving(waiting) || vpmm_atomic_load(&waiting->gone) ||
                  is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context)))))
         status = VPMM_CONTEXT_GONE;
-    else if (slot && stream->is_legacy && !vpmm_gate_is_open(waiting))
+    else if (slot && stream->is_legacy && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
     if (!slot || status) {
         vpmm_lock_give(&order->lock);
@@ -88,12 +88,12 @@ static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
     uint32_t event = slot->event;
     vpmm_event_handle handle = vpmm_event_pin(order, event);
     waiting->n_users++;
-    waiting->n_recorders += stream->is_legacy;
+    order->n_recorders += stream->is_legacy;
     vpmm_lock_give(&order->lock);
     assert(vpmm_lock_none_held());
     status = order->driver->stream_wait(order->driver->self, stream->handle, handle);
     vpmm_lock_take(&order->lock);
-    waiting->n_recorders -= stream->is_legacy;
+    order->n_recorders -= stream->is_legacy;
     vpmm_context_calm(order, waiting);
     vpmm_event_unpin(order, event);
     vpmm_lock_give(&order->lock);

@@ -120,6 +120,24 @@ static void test_captures_are_counted(void **state)
     assert_int_equal(vpmm_context_captures(context), 0);
 }
 
+/* A capture may draw in streams of other contexts, where a record would end it as well. */
+static void test_capture_closes_every_context(void **state)
+{
+    (void)state;
+    struct vpmm_context *other;
+    enum vpmm_status status;
+    assert_int_equal(vpmm_order_context(order, fake_context(1), &other), VPMM_OK);
+    begin_capture(0);
+    vpmm_fence fence = vpmm_order_fence_context(order, other, true, &status);
+    assert_int_equal(kind_of(fence), VPMM_FENCE_IS_PARKED);
+    (void)vpmm_order_poll(order);
+    assert_int_equal(fake.n_context_records, 0);
+    end_capture(0);
+    (void)vpmm_order_poll(order);
+    assert_int_equal(fake.n_context_records, 1);
+    assert_int_equal(kind_of(fence), VPMM_FENCE_IS_CONTEXT);
+}
+
 static void test_capture_that_did_not_begin(void **state)
 {
     (void)state;
@@ -294,6 +312,7 @@ int main(void)
         TEST(test_capture_parks),
         TEST(test_wait_on_the_legacy_stream),
         TEST(test_captures_are_counted),
+        TEST(test_capture_closes_every_context),
         TEST(test_capture_that_did_not_begin),
         TEST(test_second_begin_counts_once),
         TEST(test_destroyed_stream_captures_no_more),
