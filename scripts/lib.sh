@@ -87,6 +87,8 @@ want_style_tools() {
 command -v ctags:universal-ctags
 command -v g++:g++
 command -v clang-format-14 || clang-format --version | grep -q 'version 14':clang-format-14
+command -v clang-tidy-14 || clang-tidy --version | grep -q 'version 14':clang-tidy-14
+cppcheck --version | grep -q 'Cppcheck 2\.10':cppcheck
 LINES
     ); do
         (install_packages "$package") || say "going on without $package"

@@ -56,3 +56,23 @@ _Bool vpmm_lock_none_held(void)
     return 1;
 #endif
 }
+
+void vpmm_condition_init(struct vpmm_condition *condition)
+{
+    (void)pthread_cond_init(&condition->changed, NULL);
+}
+
+void vpmm_condition_finish(struct vpmm_condition *condition)
+{
+    (void)pthread_cond_destroy(&condition->changed);
+}
+
+void vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock)
+{
+    (void)pthread_cond_wait(&condition->changed, &lock->mutex);
+}
+
+void vpmm_condition_broadcast(struct vpmm_condition *condition)
+{
+    (void)pthread_cond_broadcast(&condition->changed);
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A mutex with a rank. A thread takes locks in ascending rank only; a debug build stops at the
- * first that breaks this. */
+/* A mutex with a rank, and a condition that its holder waits for. A thread takes locks in ascending
+ * rank only; a debug build stops at the first that breaks this. */
 #ifndef VPMM_BASE_LOCK_H
 #define VPMM_BASE_LOCK_H
 
@@ -18,6 +18,10 @@ struct vpmm_lock {
     enum vpmm_rank rank;
 };
 
+struct vpmm_condition {
+    pthread_cond_t changed;
+};
+
 void vpmm_lock_init(struct vpmm_lock *lock, enum vpmm_rank rank);
 void vpmm_lock_finish(struct vpmm_lock *lock);
 void vpmm_lock_take(struct vpmm_lock *lock);
@@ -28,5 +32,13 @@ void vpmm_lock_give(struct vpmm_lock *lock);
 /* True when the calling thread holds no lock of this kind; for assertions before driver calls.
  * Always true where assertions are compiled out. */
 _Bool vpmm_lock_none_held(void);
+
+void vpmm_condition_init(struct vpmm_condition *condition);
+void vpmm_condition_finish(struct vpmm_condition *condition);
+/* Gives the lock, waits for the next broadcast and takes the lock again. It may return without a
+ * broadcast, so the caller looks again at what it waits for. */
+void vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock);
+/* Wakes all who wait. Called with the lock that they gave. */
+void vpmm_condition_broadcast(struct vpmm_condition *condition);
 
 #endif

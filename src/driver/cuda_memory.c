@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/cuda_memory.h"
 
+#include "base/lock.h"
 #include "driver/cuda.h"
 
+#include <assert.h>
+
+/* Every operation begins here: a lock of ours held during a driver call could deadlock. */
 static const struct vpmm_cuda *cuda_of(void *self)
 {
+    assert(vpmm_lock_none_held());
     return self;
 }
 

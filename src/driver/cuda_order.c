@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/cuda_order.h"
 
+#include "base/lock.h"
+
+#include <assert.h>
+
+/* Every operation begins here: a lock of ours held during a driver call could deadlock. */
 static const struct vpmm_cuda *cuda_of(void *self)
 {
+    assert(vpmm_lock_none_held());
     return self;
 }
 

@@ -3,11 +3,14 @@
 
 #include <assert.h>
 
+/* Of one request; a driver that refuses more than this refuses everything. */
+#define PLANS_MAX 5
+
 void vpmm_edit_begin(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);
     while (heap->is_frozen)
-        (void)pthread_cond_wait(&heap->edits_done, &heap->lock.mutex);
+        vpmm_condition_wait(&heap->edits_done, &heap->lock);
     heap->n_edits++;
 }
 
@@ -15,7 +18,7 @@ void vpmm_edit_end(struct vpmm_heap *heap)
 {
     assert(heap->n_edits > 0);
     if (--heap->n_edits == 0)
-        (void)pthread_cond_broadcast(&heap->edits_done);
+        vpmm_condition_broadcast(&heap->edits_done);
     vpmm_lock_give(&heap->lock);
 }
 
@@ -52,22 +55,41 @@ static uint64_t undo_steps(struct vpmm_heap *heap, const struct vpmm_plan *plan,
     return stuck ? pages : 0;
 }
 
+/* What became of a plan's steps. */
+struct outcome {
+    enum vpmm_status status;
+    uint32_t n_done;
+    uint64_t stuck_pages;
+};
+
 /* All steps and the access to them, or none. */
-static enum vpmm_status carry_out(struct vpmm_heap *heap, struct vpmm_plan *plan,
-                                  uint64_t *stuck_pages_out)
+static struct outcome carry_out(struct vpmm_heap *heap, struct vpmm_plan *plan)
 {
     const struct vpmm_driver *driver = heap->driver;
-    enum vpmm_status status = VPMM_OK;
-    uint32_t n_done = 0;
-    while (n_done < plan->n_steps && !status) {
-        status = carry_out_step(heap, &plan->steps[n_done]);
-        n_done += !status;
+    struct outcome outcome = {VPMM_OK, 0, 0};
+    while (outcome.n_done < plan->n_steps && !outcome.status) {
+        outcome.status = carry_out_step(heap, &plan->steps[outcome.n_done]);
+        outcome.n_done += !outcome.status;
     }
-    if (!status && plan->pages)
-        status = driver->set_access(driver->self, plan->address, plan->pages * heap->page_bytes,
-                                    heap->devices, heap->n_devices);
-    *stuck_pages_out = status ? undo_steps(heap, plan, n_done) : 0;
-    return status;
+    if (!outcome.status && plan->pages)
+        outcome.status =
+            driver->set_access(driver->self, plan->address, plan->pages * heap->page_bytes,
+                               heap->devices, heap->n_devices);
+    if (outcome.status)
+        outcome.stuck_pages = undo_steps(heap, plan, outcome.n_done);
+    return outcome;
+}
+
+/* Under memory pressure cuMemMap answers CUDA_ERROR_UNKNOWN for single handles, and goes on doing
+ * so at every address (driver 580). The next plan does without that extent. */
+static bool fixes_extent(struct vpmm_heap *heap, const struct vpmm_plan *plan,
+                         const struct outcome *outcome)
+{
+    if (outcome->status != VPMM_FAILED || outcome->n_done == plan->n_steps ||
+        plan->steps[outcome->n_done].kind != VPMM_STEP_MOVE)
+        return false;
+    vpmm_pool_fix_extent(heap->pool, plan, outcome->n_done);
+    return true;
 }
 
 static enum vpmm_status make_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
@@ -110,26 +132,41 @@ static uint64_t zombie_pages_due(const struct vpmm_heap *heap, uint64_t moved_pa
     return totals.zombie_pages > heap->device_bytes / heap->page_bytes ? 2 * moved_pages : 0;
 }
 
-enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
-                                uint64_t pages, uint64_t *address_out)
+/* One plan, made and carried out. `may_try_again_out`: it failed, and another one need not. */
+static enum vpmm_status try_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
+                                 uint64_t pages, uint64_t *address_out, uint64_t *moved_pages_out,
+                                 bool *may_try_again_out)
 {
     struct vpmm_plan *plan;
+    *may_try_again_out = false;
     enum vpmm_status status = begin_with_plan(heap, want, pages, &plan);
     if (status)
         return status;
     vpmm_lock_give(&heap->lock);
 
-    uint64_t stuck_pages;
-    uint64_t moved_pages = plan->moved_pages;
-    status = carry_out(heap, plan, &stuck_pages);
+    *moved_pages_out = plan->moved_pages;
+    struct outcome outcome = carry_out(heap, plan);
 
     vpmm_lock_take(&heap->lock);
-    heap->is_unsettled |= status || moved_pages;
-    if (status)
-        vpmm_pool_abandon(heap->pool, plan, stuck_pages);
+    heap->is_unsettled |= outcome.status || plan->moved_pages;
+    *may_try_again_out = fixes_extent(heap, plan, &outcome);
+    if (outcome.status)
+        vpmm_pool_abandon(heap->pool, plan, outcome.stuck_pages);
     else
         vpmm_pool_commit(heap->pool, plan, address_out);
+    vpmm_heap_check(heap);
     vpmm_edit_end(heap);
+    return outcome.status;
+}
+
+enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
+                                uint64_t pages, uint64_t *address_out)
+{
+    uint64_t moved_pages;
+    bool may_try_again = true;
+    enum vpmm_status status = VPMM_OK;
+    for (unsigned n = 0; n < PLANS_MAX && may_try_again; n++)
+        status = try_plan(heap, want, pages, address_out, &moved_pages, &may_try_again);
     if (status || !want)
         return status;
     vpmm_atomic_add(moved_pages ? &heap->stitches : &heap->grows, 1);

@@ -2,24 +2,34 @@
 #include "heap/internal.h"
 
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
- * outlive that; then of the current one, whose work may use it. Sets `*wait_out` where it waited.
- * Bare CUDA waits for nothing where the memory came from cudaMallocAsync: it takes all use to be
- * over. */
-static vpmm_fence fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
-                              enum vpmm_status *wait_out)
+ * outlive that; then of the current one, whose work may use it. False where nobody can tell which
+ * that is. Sets `*wait_out` where it waited. Bare CUDA waits for nothing where the memory came from
+ * cudaMallocAsync: it takes all use to be over. */
+static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                        vpmm_fence *fence_out, enum vpmm_status *wait_out)
 {
     struct vpmm_context *context = vpmm_order_context_by_id(heap->order, owner->context_id);
-    if ((!context || vpmm_context_is_gone(context)) &&
-        vpmm_order_context(heap->order, NULL, &context))
-        return VPMM_FENCE_NONE;
-    return vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
+    enum vpmm_status status = VPMM_OK;
+    *fence_out = VPMM_FENCE_NONE;
+    if (!context || vpmm_context_is_gone(context))
+        status = vpmm_order_context(heap->order, NULL, &context);
+    if (!status)
+        *fence_out = vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
+    else if (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN)
+        *wait_out = status;
+    vpmm_context_handle current;
+    return !status || status == VPMM_CONTEXT_GONE ||
+           heap->driver->context_current(heap->driver->self, &current) == VPMM_NO_CONTEXT;
 }
 
-static vpmm_fence fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
-                             const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                       const struct vpmm_stream *stream, vpmm_fence *fence_out,
+                       enum vpmm_status *wait_out)
 {
-    return stream ? vpmm_order_fence_stream(heap->order, stream)
-                  : fence_owner(heap, owner, wait_out);
+    if (!stream)
+        return fence_owner(heap, owner, fence_out, wait_out);
+    *fence_out = vpmm_order_fence_stream(heap->order, stream);
+    return true;
 }
 
 /* The last owner's fence (the region's) still counts unless the new one covers it. Joining needs
@@ -46,8 +56,7 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
         return true;
     if (stream ? vpmm_order_wait_stream(order, prior, stream) : vpmm_order_wait_host(order, prior))
         return false;
-    *fence = fence_free(heap, &region->owner, stream, wait_out);
-    return true;
+    return fence_free(heap, &region->owner, stream, fence, wait_out);
 }
 
 /* With the lock held. What is complete by now would otherwise stay pending until something else
@@ -56,6 +65,7 @@ static void release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence, 
 {
     bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
     vpmm_pool_free(heap->pool, address, is_complete ? VPMM_FENCE_NONE : fence, stream_id);
+    vpmm_heap_check(heap);
 }
 
 enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
@@ -66,9 +76,11 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
     if (status)
         return status;
-    vpmm_fence fence = fence_free(heap, &region.owner, stream, wait_out);
+    vpmm_fence fence;
     vpmm_atomic_add(&heap->frees, 1);
-    if (!fence_with_prior(heap, &region, stream, &fence, wait_out))
+    /* What nobody can tell the fence of is never used again. */
+    if (!fence_free(heap, &region.owner, stream, &fence, wait_out) ||
+        !fence_with_prior(heap, &region, stream, &fence, wait_out))
         return VPMM_OK;
     if (!stream && heap->params.free_waits && !region.owner.is_async) {
         struct vpmm_context *owner = vpmm_order_context_by_id(heap->order, region.owner.context_id);
@@ -79,6 +91,14 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     release(heap, address, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
     return VPMM_OK;
+}
+
+bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
+{
+    struct vpmm_region_view region;
+    bool is_live = !vpmm_pool_claim(heap->pool, address, &region);
+    vpmm_atomic_add(&heap->frees, is_live);
+    return is_live;
 }
 
 static bool dies_with(const struct vpmm_region_view *region, uint64_t context_id)

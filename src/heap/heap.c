@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define MAPPINGS_MAX (256u * 1024)
+#define MAPPINGS_MAX 262144
 #define EAGER_PIECE_BYTES ((uint64_t)256 << 20)
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
@@ -108,10 +108,10 @@ enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
     heap->devices[0] = params->device;
     heap->n_devices = 1;
     vpmm_lock_init(&heap->lock, VPMM_RANK_HEAP);
-    (void)pthread_cond_init(&heap->edits_done, NULL);
+    vpmm_condition_init(&heap->edits_done);
     enum vpmm_status status = init(heap);
     if (status) {
-        (void)pthread_cond_destroy(&heap->edits_done);
+        vpmm_condition_finish(&heap->edits_done);
         vpmm_lock_finish(&heap->lock);
         memory->unmap(memory->self, heap, sizeof *heap);
         return status;
@@ -137,7 +137,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     for (uint32_t i = 0; vpmm_pool_root(heap->pool, i, &address, &pages); i++)
         (void)driver->address_free(driver->self, address, pages * heap->page_bytes);
     vpmm_pool_destroy(heap->pool);
-    (void)pthread_cond_destroy(&heap->edits_done);
+    vpmm_condition_finish(&heap->edits_done);
     vpmm_lock_finish(&heap->lock);
     heap->memory->unmap(heap->memory->self, heap, sizeof *heap);
 }
@@ -171,11 +171,6 @@ int vpmm_heap_device(const struct vpmm_heap *heap)
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap)
 {
     return heap->page_bytes;
-}
-
-uint64_t vpmm_heap_device_bytes(const struct vpmm_heap *heap)
-{
-    return heap->device_bytes;
 }
 
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap)

@@ -65,6 +65,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t
                                                 const struct vpmm_stream *stream,
                                                 enum vpmm_status *wait_out);
 
+/* Frees the live region that starts exactly at `address` where nobody can tell what its reuse must
+ * wait for: it is never used again. False where there is none. No driver. */
+bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);
+
 /* The region that holds `address`. NOT_FOUND outside this heap's roots. No lock, no driver. */
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out);
@@ -73,8 +77,13 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
 void vpmm_heap_reap(struct vpmm_heap *heap);
 
 /* Tries unmaps that failed again, and gives wholly free, complete extents back to the device until
- * `bytes` are given back; returns how many bytes were. */
+ * `bytes` are given back; returns how many bytes both unmapped. */
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
+
+/* For an allocation elsewhere that failed for lack of memory: gives all that it can back to the
+ * device, and waits for pending frees as the out-of-memory ladder does where that is nothing.
+ * False: nothing was given back, and trying again is in vain. */
+bool vpmm_heap_relieve(struct vpmm_heap *heap);
 
 /* Bytes that vpmm_heap_trim could give back now. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
@@ -101,7 +110,6 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
 /* For queries, dumps, tests and audits. */
 int vpmm_heap_device(const struct vpmm_heap *heap);
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap);
-uint64_t vpmm_heap_device_bytes(const struct vpmm_heap *heap);
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap);
 /* The pool's audit under the lock: NULL or a static text. */
 const char *vpmm_heap_audit(struct vpmm_heap *heap);

@@ -10,11 +10,9 @@
 #include "base/lock.h"
 #include "heap/heap.h"
 
-#include <pthread.h>
-
 struct vpmm_heap {
     struct vpmm_lock lock;
-    pthread_cond_t edits_done;
+    struct vpmm_condition edits_done;
     const struct vpmm_driver *driver;
     struct vpmm_order *order;
     const struct vpmm_memory *memory;
@@ -69,6 +67,16 @@ void vpmm_edit_end(struct vpmm_heap *heap);
 VPMM_MUST_CHECK enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap,
                                                 const struct vpmm_want *want, uint64_t pages,
                                                 uint64_t *address_out);
+
+/* ---- audit.c ---- */
+
+/* With the lock held, after each change of the pool: stops the process with the first invariant
+ * that does not hold. Only where the project is configured with it. */
+#ifdef VPMM_AUDIT
+void vpmm_heap_check(const struct vpmm_heap *heap);
+#else
+#    define vpmm_heap_check(heap) ((void)(heap))
+#endif
 
 /* ---- heap.c ---- */
 

@@ -106,6 +106,22 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     return status;
 }
 
+bool vpmm_heap_relieve(struct vpmm_heap *heap)
+{
+    enum vpmm_status status = VPMM_OK;
+    uint64_t trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
+    while (!trimmed_bytes && !status) {
+        status = vpmm_heap_wait_oldest(heap);
+        trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
+    }
+    uint64_t limit_ms = vpmm_now_ms() + POLL_LIMIT_MS;
+    while (!trimmed_bytes && may_change(heap) && vpmm_now_ms() < limit_ms) {
+        vpmm_pause();
+        trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
+    }
+    return trimmed_bytes != 0;
+}
+
 /* cuMemPoolTrimTo would end a capture of a thread that is not relaxed (measured on driver 580). */
 static void trim_default_pool(const struct vpmm_heap *heap)
 {

@@ -55,19 +55,19 @@ enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int peer)
     enum vpmm_status status = VPMM_OK;
     vpmm_lock_take(&heap->lock);
     while (heap->is_frozen)
-        (void)pthread_cond_wait(&heap->edits_done, &heap->lock.mutex);
+        vpmm_condition_wait(&heap->edits_done, &heap->lock);
     if (!has_access(heap, peer)) {
         /* Frozen first: where edits never cease, their number may never be seen to be 0. */
         heap->is_frozen = true;
         while (heap->n_edits > 0)
-            (void)pthread_cond_wait(&heap->edits_done, &heap->lock.mutex);
+            vpmm_condition_wait(&heap->edits_done, &heap->lock);
         heap->devices[heap->n_devices++] = peer;
         vpmm_lock_give(&heap->lock);
         status = set_access_everywhere(heap);
         vpmm_lock_take(&heap->lock);
         heap->n_devices -= status != VPMM_OK;
         heap->is_frozen = false;
-        (void)pthread_cond_broadcast(&heap->edits_done);
+        vpmm_condition_broadcast(&heap->edits_done);
     }
     vpmm_lock_give(&heap->lock);
     return status;

@@ -16,6 +16,7 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
         heap->is_unsettled = false;
         heap->settled_completions = completions;
         vpmm_pool_settle(heap->pool, &view.view);
+        vpmm_heap_check(heap);
     }
     vpmm_lock_give(&heap->lock);
     return learnt;
@@ -45,6 +46,7 @@ static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *
     for (size_t i = 0; i < n; i++) {
         vpmm_pool_removal_done(heap->pool, &removals[i], outcomes[i]);
         pages += outcomes[i] == VPMM_REMOVED ? removals[i].pages : 0;
+        vpmm_heap_check(heap);
     }
     return pages;
 }
@@ -73,15 +75,15 @@ void vpmm_heap_reap(struct vpmm_heap *heap)
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }
 
-/* Another try at the unmaps that failed, one each. */
-static void reap_quarantined(struct vpmm_heap *heap)
+/* Another try at the unmaps that failed, one each. Returns the pages unmapped. */
+static uint64_t reap_quarantined(struct vpmm_heap *heap)
 {
     struct vpmm_removal removals[BATCH];
     vpmm_edit_begin(heap);
     size_t n = vpmm_pool_take_quarantined(heap->pool, removals, BATCH);
-    if (n)
-        (void)remove_batch(heap, removals, n);
+    uint64_t pages = n ? remove_batch(heap, removals, n) : 0;
     vpmm_edit_end(heap);
+    return pages;
 }
 
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
@@ -90,7 +92,7 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     uint64_t wanted_pages = bytes / heap->page_bytes + (bytes % heap->page_bytes != 0);
     uint64_t removed_pages = 0;
     vpmm_heap_reap(heap);
-    reap_quarantined(heap);
+    uint64_t recovered_pages = reap_quarantined(heap);
     vpmm_edit_begin(heap);
     uint64_t progress = 1;
     while (removed_pages < wanted_pages && progress) {
@@ -102,7 +104,7 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     vpmm_edit_end(heap);
     uint64_t removed_bytes = removed_pages * heap->page_bytes;
     vpmm_atomic_add(&heap->trimmed_bytes, removed_bytes);
-    return removed_bytes;
+    return removed_bytes + recovered_pages * heap->page_bytes;
 }
 
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap)

@@ -24,18 +24,22 @@ bool vpmm_order_has_captures(const struct vpmm_order *order)
 struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream;
-    if (vpmm_order_stream(order, handle, &stream))
-        return NULL;
+    bool is_known = !vpmm_order_stream(order, handle, &stream);
     vpmm_lock_take(&order->lock);
     order->n_closing++;
     while (order->n_recorders)
-        (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+        vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);
-    return stream.context;
+    return is_known ? stream.context : &order->unknown;
 }
 
-/* The link to the capture of a stream; the per-thread stream is one in each context, others are
- * known by their handle. */
+static struct vpmm_context *context_of(struct vpmm_order *order, uint32_t number)
+{
+    return number ? vpmm_context_at(order, number) : &order->unknown;
+}
+
+/* The link to the capture of a stream; the per-thread stream is one in each context (0: which one,
+ * nobody could tell), others are known by their handle. */
 static uint32_t *find(struct vpmm_order *order, vpmm_stream_handle handle, uint64_t thread,
                       uint32_t context)
 {
@@ -43,7 +47,7 @@ static uint32_t *find(struct vpmm_order *order, vpmm_stream_handle handle, uint6
     while (*link) {
         const struct vpmm_capture *capture = at(order, *link);
         if (capture->handle == handle && capture->thread == thread &&
-            (!thread || capture->context == context))
+            (!thread || !context || !capture->context || capture->context == context))
             break;
         link = &at(order, *link)->next;
     }
@@ -82,22 +86,33 @@ static void end(struct vpmm_order *order, uint32_t *link)
 {
     uint32_t number = *link;
     *link = at(order, number)->next;
-    vpmm_atomic_sub(&vpmm_context_at(order, at(order, number)->context)->n_captures, 1);
+    vpmm_atomic_sub(&context_of(order, at(order, number)->context)->n_captures, 1);
     vpmm_atomic_sub(&order->n_captures, 1);
     vpmm_table_give(&order->captures, number);
+}
+
+static void uncount(struct vpmm_order *order, vpmm_stream_handle handle, uint32_t context)
+{
+    uint64_t thread = vpmm_stream_thread(order, handle);
+    vpmm_lock_take(&order->lock);
+    uint32_t *link = find(order, handle, thread, context);
+    if (*link)
+        end(order, link);
+    vpmm_lock_give(&order->lock);
+}
+
+void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    struct vpmm_stream stream;
+    bool is_known = handle == VPMM_STREAM_PER_THREAD && !vpmm_order_stream(order, handle, &stream);
+    uncount(order, handle, is_known ? stream.context->number : 0);
 }
 
 void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream;
-    if (vpmm_order_stream(order, handle, &stream) || stream.is_capturing)
-        return;
-    uint64_t thread = vpmm_stream_thread(order, handle);
-    vpmm_lock_take(&order->lock);
-    uint32_t *link = find(order, handle, thread, stream.context->number);
-    if (*link)
-        end(order, link);
-    vpmm_lock_give(&order->lock);
+    if (!vpmm_order_stream(order, handle, &stream) && !stream.is_capturing)
+        uncount(order, handle, stream.context->number);
 }
 
 void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle)

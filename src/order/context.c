@@ -44,7 +44,7 @@ static struct vpmm_context *find_living(struct vpmm_order *order, vpmm_context_h
         return context;
     vpmm_lock_take(&order->lock);
     while ((context = find(order, handle)) != NULL && vpmm_atomic_load(&context->n_leaving))
-        (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+        vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);
     return context;
 }
@@ -123,7 +123,7 @@ void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context)
     assert(context->n_users);
     context->n_users--;
     if (order->n_closing || vpmm_atomic_load(&context->n_leaving))
-        (void)pthread_cond_broadcast(&order->calmed);
+        vpmm_condition_broadcast(&order->calmed);
 }
 
 void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
@@ -141,7 +141,7 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
     vpmm_events_forget(order, context);
     vpmm_captures_forget(order, context);
     vpmm_joined_sweep(order);
-    (void)pthread_cond_broadcast(&order->calmed);
+    vpmm_condition_broadcast(&order->calmed);
 }
 
 bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *context,
@@ -160,7 +160,7 @@ void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle ha
     if (context) {
         vpmm_atomic_add(&context->n_leaving, 1);
         while (context->n_users)
-            (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+            vpmm_condition_wait(&order->calmed, &order->lock);
     }
     vpmm_lock_give(&order->lock);
 }
@@ -173,7 +173,7 @@ void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handl
         vpmm_atomic_sub(&context->n_leaving, 1);
         if (destroyed)
             vpmm_context_bury(order, context);
-        (void)pthread_cond_broadcast(&order->calmed);
+        vpmm_condition_broadcast(&order->calmed);
     }
     vpmm_lock_give(&order->lock);
 }

@@ -92,7 +92,8 @@ struct vpmm_order {
     const struct vpmm_driver *driver;
     const struct vpmm_memory *memory;
     struct vpmm_lock lock;
-    pthread_cond_t calmed; /* a count of users or recorders fell to 0, or a destruction ended */
+    struct vpmm_condition
+        calmed; /* a count of users or recorders fell to 0, or a destruction ended */
     struct vpmm_table slots, events, queues, names, captures, contexts;
     uint64_t sequence;
     uint64_t next_name;
@@ -108,6 +109,8 @@ struct vpmm_order {
     uint32_t n_begins;        /* captures ever begun */
     uint32_t n_closing;       /* beginnings of captures under way */
     uint32_t n_recorders;     /* records under way that a capture excludes */
+    /* Stands for the context of a capture whose stream could not be told; number 0. */
+    struct vpmm_context unknown;
     vpmm_atomic64 n_threads;
     vpmm_atomic64 n_events, n_fences, n_records, n_queries;
 };
@@ -224,8 +227,5 @@ void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle);
 /* What tells apart the streams that one handle means in several threads: 0 for all but the
  * per-thread stream. */
 uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle);
-
-/* Forgets the id made for `handle`, where the driver has none. */
-void vpmm_name_end(struct vpmm_order *order, vpmm_stream_handle handle);
 
 #endif

@@ -32,7 +32,7 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
         return VPMM_NO_METADATA;
     }
     vpmm_lock_init(&order->lock, VPMM_RANK_ORDER);
-    (void)pthread_cond_init(&order->calmed, NULL);
+    vpmm_condition_init(&order->calmed);
     *order_out = order;
     return VPMM_OK;
 }
@@ -50,7 +50,7 @@ void vpmm_order_destroy(struct vpmm_order *order)
     for (uint32_t number = 1; number < order->events.n_chunks * VPMM_TABLE_CHUNK_RECORDS; number++)
         if (is_alive(order, vpmm_event_at(order, number)))
             (void)driver->event_destroy(driver->self, vpmm_event_at(order, number)->handle);
-    (void)pthread_cond_destroy(&order->calmed);
+    vpmm_condition_finish(&order->calmed);
     vpmm_lock_finish(&order->lock);
     give_memory_back(order);
 }

@@ -175,15 +175,16 @@ void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals 
 
 /* Around the real cuStreamBeginCapture: waits for records under way in any context (they are short
  * and never wait for the device), then keeps new ones out. One gate for all contexts, because a
- * capture may draw in streams of any of them. Returns a ticket for the
- * matching `began`; NULL if the stream's context is not known and cannot be (then `began` is a
- * no-op). Driver. */
+ * capture may draw in streams of any of them. Returns a ticket for the matching `began`: a capture
+ * of a stream that cannot be told counts, too. Driver. */
 struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle);
 /* The real call returned. Begun: the capture counts until its end. */
 void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *ticket,
                               vpmm_stream_handle handle, bool begun);
-/* After the real cuStreamEndCapture of `handle`, whatever it answered: the capture no longer counts
- * if the stream no longer captures. A stream that never began one is ignored. Driver. */
+/* After the real cuStreamEndCapture of `handle`: the capture no longer counts where that succeeded
+ * (`ended`), or else if the stream no longer captures (`end`). A stream that never began one is
+ * ignored. Driver. */
+void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle);
 void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle);
 /* Whether any capture counts in any context now. */
 bool vpmm_order_has_captures(const struct vpmm_order *order);

@@ -9,17 +9,24 @@ struct attempt {
     struct vpmm_context *context;
     const struct vpmm_stream *stream; /* NULL: the whole context */
     enum vpmm_wait wait;
-    bool is_parked; /* for the fence parked in the context */
+    bool is_parked;       /* for the fence parked in the context */
+    bool is_beside_begun; /* captures were under way when it began */
     uint32_t event;
     uint32_t n_begins;
     uint64_t begin;
 };
 
-/* A capture excludes records of a whole context, and on the stream that other streams order
- * themselves by. */
+/* A capture excludes records of a whole context. One on the legacy stream is refused exactly where
+ * the program's own free there is (measured on driver 580), and that is asked first. */
 static bool is_gated(const struct attempt *attempt)
 {
-    return !attempt->stream || attempt->stream->is_legacy;
+    return !attempt->stream;
+}
+
+/* Whether a capture may take the event along: the legacy stream is never captured. */
+static bool can_be_captured(const struct attempt *attempt)
+{
+    return attempt->stream && !attempt->stream->is_legacy;
 }
 
 /* The driver may be asked about this context now. */
@@ -53,11 +60,24 @@ static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
         context->n_users++;
         order->n_recorders += is_gated(attempt);
         attempt->n_begins = order->n_begins;
+        attempt->is_beside_begun = !vpmm_gate_is_open(order);
         attempt->begin = ++order->sequence;
         attempt->event = vpmm_event_take(order, context);
     }
     vpmm_lock_give(&order->lock);
     return status;
+}
+
+/* Whether a capture that has ended since it was recorded took the event along. */
+static enum vpmm_status check_own(const struct vpmm_driver *driver, vpmm_event_handle event)
+{
+    int mode;
+    enum vpmm_status status = driver->capture_relax(driver->self, &mode);
+    if (status)
+        return status;
+    status = driver->event_query(driver->self, event);
+    driver->capture_restore(driver->self, mode);
+    return status == VPMM_NOT_READY ? VPMM_OK : status;
 }
 
 /* The driver's part, with no lock held. */
@@ -76,13 +96,15 @@ static enum vpmm_status make(struct vpmm_order *order, struct attempt *attempt)
     if (!attempt->stream)
         return driver->event_record_context(driver->self, event, context->handle);
     status = driver->event_record(driver->self, event, attempt->stream->handle);
-    if (status)
+    if (status || !can_be_captured(attempt))
         return status;
     /* Another thread may have begun a capture on this stream, or drawn it into one: then the event
      * is the graph's. */
     struct vpmm_stream_facts facts;
     status = driver->stream_facts(driver->self, attempt->stream->handle, &facts);
-    return !status && facts.is_capturing ? VPMM_CAPTURED : status;
+    if (!status && facts.is_capturing)
+        return VPMM_CAPTURED;
+    return !status && attempt->is_beside_begun ? check_own(driver, event) : status;
 }
 
 /* The parked fence is recorded, if nobody parked since the record began; the context gets a new
@@ -142,7 +164,7 @@ static enum vpmm_status finish(struct vpmm_order *order, const struct attempt *a
     vpmm_context_calm(order, context);
     vpmm_atomic_add(&order->n_records, status == VPMM_OK);
     /* A capture that began since may even have ended since. */
-    if (!status && attempt->stream && order->n_begins != attempt->n_begins)
+    if (!status && can_be_captured(attempt) && order->n_begins != attempt->n_begins)
         status = VPMM_CAPTURED;
     if (is_lost)
         vpmm_context_bury(order, context);
@@ -209,7 +231,7 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     enum vpmm_status status = check_alive(context);
     if (!status && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
-    uint64_t begin = ++order->sequence;
+    uint64_t sequence = ++order->sequence;
     context->n_users += !status;
     vpmm_lock_give(&order->lock);
     if (status)
@@ -226,8 +248,8 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     if (is_lost)
         vpmm_context_bury(order, context);
     if (!status && !vpmm_atomic_load(&context->gone)) {
-        vpmm_queues_complete(order, context->number, begin);
-        uint32_t parked = unpark(order, context, begin);
+        vpmm_queues_complete(order, context->number, sequence);
+        uint32_t parked = unpark(order, context, sequence);
         if (parked)
             vpmm_slot_complete(order, parked);
         vpmm_joined_sweep(order);

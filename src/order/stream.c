@@ -61,7 +61,8 @@ static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *cont
     return id;
 }
 
-void vpmm_name_end(struct vpmm_order *order, vpmm_stream_handle handle)
+/* Forgets the id made for `handle`, where the driver has none. */
+static void name_end(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     uint32_t *link = bucket_of(order, handle);
     while (*link) {
@@ -109,7 +110,7 @@ void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
     if (handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD)
         return;
     vpmm_lock_take(&order->lock);
-    vpmm_name_end(order, handle);
+    name_end(order, handle);
     vpmm_capture_forget(order, handle);
     vpmm_lock_give(&order->lock);
 }

@@ -43,7 +43,7 @@ static void await_departure(struct vpmm_order *order, vpmm_fence fence)
     struct vpmm_slot *slot;
     while ((slot = vpmm_slot_of(order, fence)) != NULL &&
            is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context))))
-        (void)pthread_cond_wait(&order->calmed, &order->lock.mutex);
+        vpmm_condition_wait(&order->calmed, &order->lock);
 }
 
 enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence)

@@ -26,11 +26,12 @@ static void drop_entry(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t 
 void vpmm_extent_create(struct vpmm_pool *pool, uint32_t number, uint64_t handle,
                         const struct vpmm_span *span)
 {
+    assert(span->pages >> VPMM_EXTENT_PAGES_BITS == 0);
     *vpmm_extent_record(pool, number) = (struct vpmm_extent){
         .handle = handle,
-        .pages = span->pages,
-        .page = span->page,
-        .root = span->root->number,
+        .pages = VPMM_BITS(span->pages, VPMM_EXTENT_PAGES_BITS),
+        .page = VPMM_BITS(span->page, VPMM_PAGE_BITS),
+        .root = VPMM_BITS(span->root->number, VPMM_ROOT_BITS),
         .mappings = 1,
     };
     add_entry(pool, span->root, span->page, number);
@@ -47,16 +48,18 @@ void vpmm_extent_map(struct vpmm_pool *pool, uint32_t number, struct vpmm_root *
     add_entry(pool, root, page, number);
     pool->aliased_extents += extent->mappings++ == 1;
     if (is_home) {
-        extent->page = page;
-        extent->root = root->number;
+        extent->page = VPMM_BITS(page, VPMM_PAGE_BITS);
+        extent->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
     }
 }
 
-void vpmm_extent_destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page)
+/* Forgets the extent that has its only mapping at `page`, and gives its record back. */
+static void destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page)
 {
     uint32_t number = root->extent_at[page];
     uint64_t pages = vpmm_extent_record(pool, number)->pages;
     assert(vpmm_extent_record(pool, number)->mappings == 1);
+    pool->fixed_extents -= vpmm_extent_record(pool, number)->is_fixed;
     drop_entry(pool, root, page);
     vpmm_table_give(&pool->extents, number);
     vpmm_atomic_sub(&pool->counters.extents, 1);
@@ -72,7 +75,7 @@ void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span)
         struct vpmm_extent *extent = vpmm_extent_record(pool, number);
         uint64_t start = page - extent->pages;
         if (extent->page == start && extent->root == span->root->number) {
-            vpmm_extent_destroy(pool, span->root, start);
+            destroy(pool, span->root, start);
         } else {
             drop_entry(pool, span->root, start);
             pool->aliased_extents -= --extent->mappings == 1;

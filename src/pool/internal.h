@@ -12,8 +12,15 @@
 #include "pool/pool.h"
 
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
-#define VPMM_ROOTS_MAX 16384u
-#define VPMM_ROOT_PAGES_MAX ((uint64_t)1 << 48)
+/* Together with a verdict they fill one word of a record. */
+#define VPMM_PAGE_BITS 48
+#define VPMM_ROOT_BITS 14
+#define VPMM_ROOTS_MAX (1u << VPMM_ROOT_BITS)
+#define VPMM_ROOT_PAGES_MAX ((uint64_t)1 << VPMM_PAGE_BITS)
+#define VPMM_EXTENT_PAGES_BITS 24
+#define VPMM_MAPPINGS_BITS 20
+/* `value`, which fits, as the compiler is sure that it does. */
+#define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {
     /* Generation, is_async, state. The state is UNUSED while the fields change; each change makes a
@@ -21,22 +28,24 @@ struct vpmm_region {
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
     vpmm_atomic64 bytes, context_id, stream_id, id; /* of the owner */
-    uint64_t page;
     uint64_t age;               /* free and zombie regions: a smaller number was free earlier */
     struct vpmm_tree_node node; /* in the tree of its state */
     struct vpmm_tree_node usable_node; /* in the tree of the last snapshot */
     uint32_t older, newer;             /* in the list of its state */
-    uint32_t root;
-    enum vpmm_verdict verdict; /* pending free regions: see vpmm_usable_snapshot */
+    uint64_t page : VPMM_PAGE_BITS;
+    uint64_t root : VPMM_ROOT_BITS;
+    uint64_t verdict : 2; /* pending free regions: see vpmm_usable_snapshot */
 };
 
 struct vpmm_extent {
     uint64_t handle;
-    uint64_t pages;
-    uint64_t page; /* where it is mapped; its other mappings are zombies or quarantined */
-    uint32_t root;
-    uint32_t mappings;
-    uint32_t audit_mappings; /* scratch of the audit */
+    /* Where it is mapped; its other mappings are zombies or quarantined. */
+    uint64_t page : VPMM_PAGE_BITS;
+    uint64_t root : VPMM_ROOT_BITS;
+    uint64_t is_fixed : 1; /* the driver does not map it again: it is not harvested */
+    uint64_t pages : VPMM_EXTENT_PAGES_BITS;
+    uint64_t mappings : VPMM_MAPPINGS_BITS;
+    uint64_t audit_mappings : VPMM_MAPPINGS_BITS; /* scratch of the audit */
 };
 
 struct vpmm_root {
@@ -76,8 +85,9 @@ struct vpmm_pool {
     struct vpmm_list zombies;
     struct vpmm_counters counters;
     uint64_t last_age;
-    uint64_t planned_mappings;             /* of plans under way */
-    uint64_t aliased_extents;              /* mapped more than once */
+    uint64_t planned_mappings; /* of plans under way */
+    uint64_t aliased_extents;  /* mapped more than once */
+    uint64_t fixed_extents;
     uint32_t spare_regions, spare_extents; /* records that plans under way hold in reserve */
 };
 
@@ -184,8 +194,6 @@ void vpmm_extent_map(struct vpmm_pool *pool, uint32_t number, struct vpmm_root *
 /* Nothing is mapped in `span` any more: aliases there end, and so do extents whose home it was (a
  * quarantined range's new extents, whose handles are released already). */
 void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span);
-/* Forgets the extent that has its only mapping at `page`, and gives its record back. */
-void vpmm_extent_destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t page);
 /* Continues a walk over the mappings that begin in `span` from `*page`, which is moved past the one
  * returned; 0 at the end. */
 uint32_t vpmm_extent_next(const struct vpmm_pool *pool, const struct vpmm_span *span,

@@ -6,7 +6,9 @@
 /* How often a region that changes under the reader's eyes is looked at again before it is shown as
  * busy. A reader may be a signal handler on top of the very thread that makes the change, so it
  * cannot wait for its end. */
-#define LOOKS 32
+#ifndef LOOKS
+#    define LOOKS 32
+#endif
 
 /* A cursor holds a root's number and a page of it. */
 #define CURSOR_PAGE_BITS 48

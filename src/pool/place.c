@@ -13,6 +13,8 @@ bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_exten
 {
     const struct vpmm_root *root = &pool->roots[region->root];
     uint64_t end = extent->page + extent->pages;
+    if (extent->is_fixed)
+        return false;
     for (;;) {
         if (!vpmm_region_is_usable(region))
             return false;
@@ -28,7 +30,7 @@ static void count_region(const struct vpmm_pool *pool, const struct vpmm_region 
                          struct vpmm_mix *mix)
 {
     struct vpmm_span span = vpmm_region_span(pool, region);
-    if (pool->params.extent_pages_max == 1) {
+    if (pool->params.extent_pages_max == 1 && !pool->fixed_extents) {
         mix->n[0] += span.pages;
         return;
     }

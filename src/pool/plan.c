@@ -47,11 +47,12 @@ static enum vpmm_status pick_extent(struct picking *picking, const struct vpmm_r
         (struct vpmm_step){VPMM_STEP_MOVE, 0, extent->pages, extent->handle};
     draft->plan.moved_pages += extent->pages;
 
-    struct vpmm_group *last = draft->n_groups ? &draft->groups[draft->n_groups - 1] : NULL;
-    if (last && !straddles && picking->open == region &&
-        last->span.page + last->span.pages == span.page) {
-        last->span.pages += span.pages;
-        return VPMM_OK;
+    if (!straddles && picking->open == region) {
+        struct vpmm_span *last = &draft->groups[draft->n_groups - 1].span;
+        if (last->page + last->pages == span.page) {
+            last->pages += span.pages;
+            return VPMM_OK;
+        }
     }
     struct vpmm_group group = {span, VPMM_FENCE_NONE};
     enum vpmm_status status =

@@ -9,7 +9,7 @@
 enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
                                   const struct vpmm_memory *memory, struct vpmm_pool **pool_out)
 {
-    assert(params->page_bytes > 0);
+    assert(params->page_bytes > 0 && params->mappings_max >> VPMM_MAPPINGS_BITS == 0);
     struct vpmm_pool *pool = memory->map(memory->self, sizeof *pool);
     if (!pool)
         return VPMM_NO_METADATA;

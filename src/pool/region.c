@@ -149,8 +149,8 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
     vpmm_atomic_store(&region->context_id, content->owner.context_id);
     vpmm_atomic_store(&region->stream_id, content->owner.stream_id);
     vpmm_atomic_store(&region->id, content->owner.id);
-    region->page = span->page;
-    region->root = root->number;
+    region->page = VPMM_BITS(span->page, VPMM_PAGE_BITS);
+    region->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
     region->age = content->age;
     vpmm_atomic_store(&root->region_at[span->page], number);
     vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);

@@ -110,12 +110,13 @@ uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool)
          number = vpmm_index_next(&pool->complete, number)) {
         struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
         uint64_t page = span.page;
-        const struct vpmm_extent *extent;
-        if (!pool->aliased_extents)
+        if (!pool->aliased_extents) {
             sum += whole_pages(pool, &span);
-        else
-            while ((extent = next_releasable(pool, &span, &page)))
-                sum += extent->pages;
+            continue;
+        }
+        const struct vpmm_extent *extent;
+        while ((extent = next_releasable(pool, &span, &page)))
+            sum += extent->pages;
     }
     return sum;
 }

@@ -4,11 +4,15 @@
 #include <string.h>
 
 /* So few roots are looked through faster than searched. */
-#define FEW_ROOTS 8
+#ifndef FEW_ROOTS
+#    define FEW_ROOTS 8
+#endif
 
 /* How often a search that a new root disturbed is tried again, before all roots are looked through.
  */
-#define SEARCHES 4
+#ifndef SEARCHES
+#    define SEARCHES 4
+#endif
 
 uint64_t vpmm_root_address(const struct vpmm_pool *pool, const struct vpmm_root *root,
                            uint64_t page)

@@ -3,6 +3,7 @@
 
 #include "preload/original.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static const struct vpmm_api_row rows[VPMM_API_WRAPPED] = {
@@ -29,7 +30,10 @@ enum vpmm_api vpmm_api_by_name(const char *name)
     return VPMM_API_COUNT;
 }
 
-enum vpmm_api vpmm_api_by_version(const char *base, int version, uint64_t flags)
+/* The function that cuGetProcAddress is bound to give for these arguments according to the list
+ * alone: the newest ABI not newer than `version`, in the spelling that `flags` ask for where there
+ * is one. VPMM_API_COUNT: none. */
+static enum vpmm_api by_version(const char *base, int version, uint64_t flags)
 {
     bool wants_per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     enum vpmm_api best = VPMM_API_COUNT;
@@ -63,13 +67,15 @@ static enum vpmm_api by_address(const char *symbol, enum vpmm_api meant, vpmm_co
     return VPMM_API_COUNT;
 }
 
-void *vpmm_lookup_substitute(const char *symbol, int version, uint64_t flags, void *found)
+/* What a program gets that asked cuGetProcAddress for `symbol` and was answered `found` by the
+ * driver: `found` itself or our wrapper for it. */
+static void *substitute(const char *symbol, int version, uint64_t flags, void *found)
 {
     if (!symbol || strncmp(symbol, "cu", 2) != 0 || !vpmm_original_is_driver(found))
         return found;
     vpmm_code *code;
     memcpy(&code, &found, sizeof code);
-    enum vpmm_api meant = vpmm_api_by_version(symbol, version, flags);
+    enum vpmm_api meant = by_version(symbol, version, flags);
     enum vpmm_api api = by_address(symbol, meant, code);
     /* A driver may answer with other code than it exports. Up to the version that the list was
      * checked against, name, version and flags leave one ABI; a newer request may mean an ABI that
@@ -88,7 +94,7 @@ CUresult vpmm_wrap_cuGetProcAddress(const char *symbol, void **function_out, int
 {
     CUresult result = VPMM_ORIGINAL(cuGetProcAddress, symbol, function_out, version, flags);
     if (result == CUDA_SUCCESS && function_out && *function_out)
-        *function_out = vpmm_lookup_substitute(symbol, version, flags, *function_out);
+        *function_out = substitute(symbol, version, flags, *function_out);
     return result;
 }
 
@@ -98,6 +104,6 @@ CUresult vpmm_wrap_cuGetProcAddress_v2(const char *symbol, void **function_out, 
     CUresult result =
         VPMM_ORIGINAL(cuGetProcAddress_v2, symbol, function_out, version, flags, status_out);
     if (result == CUDA_SUCCESS && function_out && *function_out)
-        *function_out = vpmm_lookup_substitute(symbol, version, flags, *function_out);
+        *function_out = substitute(symbol, version, flags, *function_out);
     return result;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that allocate: unpack, ask the router, or go on to the original. Whatever the
- * original refuses for lack of memory is tried once more after the pool gave back what nobody uses.
+ * original refuses for lack of memory is tried again after the pool gave back what nobody uses.
  */
 #include "preload/entry.h"
 #include "preload/original.h"
@@ -14,11 +14,11 @@ struct answer {
     vpmm_stream_handle stream; /* of the request; NULL: cudaMalloc */
 };
 
-/* An original call that allocates, tried again when `relief` made room for it. */
-#define TRY_TWICE(result, relief, call)                                                            \
+/* An original call that allocates, tried again as long as `relief` makes room for it. */
+#define TRY_RELIEVED(result, relief, call)                                                         \
     do {                                                                                           \
         (result) = (call);                                                                         \
-        if ((result) == CUDA_ERROR_OUT_OF_MEMORY && (relief))                                      \
+        while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (relief))                                   \
             (result) = (call);                                                                     \
     } while (0)
 
@@ -96,7 +96,7 @@ CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_TWICE(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
+    TRY_RELIEVED(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
     return result;
 }
 
@@ -104,9 +104,9 @@ CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_ou
                                       size_t width_bytes, size_t height, unsigned element_bytes)
 {
     CUresult result;
-    TRY_TWICE(result, relieve_device(VPMM_DEVICE_OF_CONTEXT),
-              VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
-                            element_bytes));
+    TRY_RELIEVED(result, relieve_device(VPMM_DEVICE_OF_CONTEXT),
+                 VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
+                               element_bytes));
     return result;
 }
 
@@ -115,8 +115,8 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
 {
     bool is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     CUresult result;
-    TRY_TWICE(result, is_device && relieve_device(properties->location.id),
-              VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
+    TRY_RELIEVED(result, is_device && relieve_device(properties->location.id),
+                 VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
     return result;
 }
 
@@ -126,7 +126,8 @@ CUresult vpmm_wrap_cuMemAllocAsync(CUdeviceptr *address_out, size_t bytes, CUstr
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_TWICE(result, relieve(&answer), VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
+    TRY_RELIEVED(result, relieve(&answer),
+                 VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
     return result;
 }
 
@@ -136,8 +137,8 @@ CUresult vpmm_wrap_cuMemAllocAsync_ptsz(CUdeviceptr *address_out, size_t bytes, 
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_TWICE(result, relieve(&answer),
-              VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
+    TRY_RELIEVED(result, relieve(&answer),
+                 VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
     return result;
 }
 
@@ -155,8 +156,8 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t byte
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_TWICE(result, relieve(&answer),
-              VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
+    TRY_RELIEVED(result, relieve(&answer),
+                 VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
     return result;
 }
 
@@ -167,7 +168,7 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address_out, size_t
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_TWICE(result, relieve(&answer),
-              VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
+    TRY_RELIEVED(result, relieve(&answer),
+                 VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
     return result;
 }

@@ -112,7 +112,9 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     unsigned n = find_heaps(router, heaps);
     /* The handler may run on an alternate stack of a few KiB: no more of it than this process has
      * devices. */
+    /* cppcheck-suppress allocaCalled ; see above */
     struct vpmm_dump_device *devices = alloca((n + 1) * sizeof *devices);
+    /* cppcheck-suppress allocaCalled ; see above */
     struct view *views = alloca((n + 1) * sizeof *views);
     for (unsigned i = 0; i < n; i++) {
         views[i] = (struct view){vpmm_heap_pool(heaps[i]), vpmm_router_order(router)};

@@ -120,7 +120,10 @@ static CUresult capture_ended(vpmm_stream_handle handle, CUresult result)
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return result;
-    vpmm_order_capture_end(vpmm_router_order(router), handle);
+    if (result == CUDA_SUCCESS)
+        vpmm_order_capture_ended(vpmm_router_order(router), handle);
+    else
+        vpmm_order_capture_end(vpmm_router_order(router), handle);
     vpmm_leave();
     return result;
 }

@@ -205,7 +205,7 @@ static bool begin_making(struct vpmm_router *router, struct device *device)
 {
     vpmm_lock_take(&router->lock);
     while (device->is_making)
-        (void)pthread_cond_wait(&router->changed, &router->lock.mutex);
+        vpmm_condition_wait(&router->changed, &router->lock);
     bool is_ours = !vpmm_atomic_load(&device->heap) && !device->is_hopeless;
     device->is_making = is_ours;
     vpmm_lock_give(&router->lock);
@@ -217,7 +217,7 @@ static void end_making(struct vpmm_router *router, struct device *device, enum v
     vpmm_lock_take(&router->lock);
     device->is_making = false;
     device->is_hopeless = status == VPMM_NOT_SUPPORTED;
-    (void)pthread_cond_broadcast(&router->changed);
+    vpmm_condition_broadcast(&router->changed);
     vpmm_lock_give(&router->lock);
 }
 

@@ -26,7 +26,7 @@ enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
     router->first_heap = *first_heap;
     vpmm_atomic_store(&router->small_bytes, config->min_bytes);
     vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
-    (void)pthread_cond_init(&router->changed, NULL);
+    vpmm_condition_init(&router->changed);
     *router_out = router;
     return VPMM_OK;
 }
@@ -39,7 +39,7 @@ void vpmm_router_destroy(struct vpmm_router *router)
     for (uint32_t i = 0; i < n; i++)
         vpmm_heap_destroy(vpmm_atomic_load(&router->heaps[i]));
     vpmm_order_destroy(router->order);
-    (void)pthread_cond_destroy(&router->changed);
+    vpmm_condition_finish(&router->changed);
     vpmm_lock_finish(&router->lock);
     router->memory->unmap(router->memory->self, router, sizeof *router);
 }
@@ -162,6 +162,16 @@ static void log_full(struct vpmm_router *router, struct vpmm_heap *heap,
         held, run, pending, left);
 }
 
+static void log_failure(struct vpmm_heap *heap, const struct vpmm_route_request *request,
+                        enum vpmm_status status)
+{
+    char asked[BYTES_TEXT];
+    (void)vpmm_bytes_print(request->bytes, asked, sizeof asked);
+    vpmm_log(VPMM_LOG_IS_WARNING, "device %d cannot serve %s of %s: %s; asking CUDA instead",
+             vpmm_heap_device(heap), asked, request->is_async ? "cudaMallocAsync" : "cudaMalloc",
+             vpmm_status_text(status));
+}
+
 static enum vpmm_route route_of_status(enum vpmm_status status)
 {
     switch (status) {
@@ -192,9 +202,12 @@ static enum vpmm_route serve(struct vpmm_router *router, const struct vpmm_route
         return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
     const struct vpmm_request wanted = {request->bytes, caller.context,
                                         request->is_async ? &caller.stream : NULL};
-    route = route_of_status(vpmm_heap_malloc(heap, &wanted, address_out));
+    status = vpmm_heap_malloc(heap, &wanted, address_out);
+    route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
         log_full(router, heap, request);
+    else if (status == VPMM_FAILED || status == VPMM_NO_METADATA)
+        log_failure(heap, request, status);
     return route;
 }
 
@@ -233,6 +246,13 @@ static struct vpmm_heap *heap_at(struct vpmm_router *router, uint64_t address,
     return NULL;
 }
 
+/* Bare CUDA refuses such a stream, too, or everything. */
+static bool is_refusal(enum vpmm_status status)
+{
+    return status == VPMM_INVALID || status == VPMM_NO_CONTEXT || status == VPMM_CONTEXT_GONE ||
+           status == VPMM_CAPTURED || status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
+}
+
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle handle, enum vpmm_status *status_out)
 {
@@ -242,9 +262,11 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
     struct vpmm_heap *heap = heap_at(router, address, &view);
     if (!heap)
         return VPMM_FREE_NOT_OURS;
-    if (handle && (vpmm_order_stream(router->order, handle, &stream) || stream.is_capturing))
+    enum vpmm_status status = handle ? vpmm_order_stream(router->order, handle, &stream) : VPMM_OK;
+    if (is_refusal(status) || (handle && !status && stream.is_capturing))
         return VPMM_FREE_NOT_OURS;
-    if (vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited))
+    if (status ? !vpmm_heap_give_up(heap, address)
+               : vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited) != VPMM_OK)
         return VPMM_FREE_NOT_OURS;
     *status_out = waited;
     return VPMM_FREED;
@@ -268,7 +290,7 @@ bool vpmm_router_relieve(struct vpmm_router *router, int device)
 {
     struct vpmm_heap *heap =
         device == VPMM_DEVICE_OF_CONTEXT ? current_heap(router) : vpmm_router_heap(router, device);
-    return heap && vpmm_heap_trim(heap, UINT64_MAX) > 0;
+    return heap && vpmm_heap_relieve(heap);
 }
 
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router)

@@ -102,10 +102,10 @@ enum vpmm_free_answer {
                            the stream is capturing, or its context is not there: bare CUDA refuses
                            that with the code the program expects) */
 };
-/* `stream` NULL: cudaFree. `status_out`: BROKEN or SHUT_DOWN where the driver told of it meanwhile.
+/* `handle` NULL: cudaFree. `status_out`: BROKEN or SHUT_DOWN where the driver told of it meanwhile.
  */
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
-                                       vpmm_stream_handle stream, enum vpmm_status *status_out);
+                                       vpmm_stream_handle handle, enum vpmm_status *status_out);
 
 /* The region of ours that holds `address`, live or not, and its heap's device. False outside our
  * roots. No lock, no driver. */
@@ -113,7 +113,8 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
 
 /* An allocation that is not ours failed for lack of memory on `device`: gives wholly free extents
- * back. True when any were, so that the caller tries once more. */
+ * back, and waits for pending frees where there are none. True when any were given back, so that
+ * the caller tries again. */
 #define VPMM_DEVICE_OF_CONTEXT (-1) /* whatever device the current context is of */
 bool vpmm_router_relieve(struct vpmm_router *router, int device);
 

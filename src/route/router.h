@@ -43,7 +43,7 @@ struct vpmm_router {
     struct vpmm_order *order;
 
     struct vpmm_lock lock;
-    pthread_cond_t changed;
+    struct vpmm_condition changed;
     uint64_t seen_devices;               /* lock: devices that had a context, one bit each */
     struct leaving leaving[LEAVING_MAX]; /* lock */
 

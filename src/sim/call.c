@@ -11,7 +11,7 @@ static struct call_count *count_of(struct sim *sim, const char *name)
         if (strcmp(sim->counts[i].name, name) == 0)
             return &sim->counts[i];
     char *own = allocate(strlen(name) + 1);
-    memcpy(own, name, strlen(name));
+    memcpy(own, name, strlen(name) + 1);
     sim->counts = grow(sim->counts, sizeof *sim->counts, sim->n_counts, &sim->counts_room);
     sim->counts[sim->n_counts] = (struct call_count){.name = own};
     return &sim->counts[sim->n_counts++];
@@ -44,9 +44,41 @@ static void hook_call(struct sim *sim, const char *name)
     thread->in_hook = false;
 }
 
+#if defined(__SANITIZE_THREAD__)
+void AnnotateIgnoreSyncBegin(const char *file, int line);
+void AnnotateIgnoreSyncEnd(const char *file, int line);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+
+void call_hide(void)
+{
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+}
+
+void call_show(void)
+{
+    AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+void call_hide(void)
+{
+}
+
+void call_show(void)
+{
+}
+#endif
+
 static CUresult enter(struct sim *sim, const char *name, bool can_fail)
 {
     hook_call(sim, name);
+    call_hide();
     pthread_mutex_lock(&sim->lock);
     if (sim->config.eager)
         op_settle(sim);
@@ -80,6 +112,7 @@ CUresult call_leave_priced(struct sim *sim, const char *name, CUresult result, u
     if (result == CUDA_SUCCESS && sim->config.on_call != NULL)
         sim->config.on_call(sim->config.self, name, n_handles, bytes);
     pthread_mutex_unlock(&sim->lock);
+    call_show();
     return result;
 }
 

@@ -176,7 +176,7 @@ CUresult sim_ctx_get_current(struct sim *sim, CUcontext *context_out)
 
 CUresult sim_ctx_get_device(struct sim *sim, CUdevice *device_out)
 {
-    struct context *context;
+    struct context *context = NULL;
     CUresult result = call_enter(sim, "cuCtxGetDevice");
     if (result == CUDA_SUCCESS)
         result = context_now(sim, &context);
@@ -192,7 +192,7 @@ static CUresult named_or_current(struct sim *sim, CUcontext handle, struct conte
 
 CUresult sim_ctx_device_of(struct sim *sim, CUcontext handle, CUdevice *device_out)
 {
-    struct context *context;
+    struct context *context = NULL;
     CUresult result = call_enter(sim, "cuCtxGetDevice");
     if (result == CUDA_SUCCESS)
         result = named_or_current(sim, handle, &context);
@@ -203,7 +203,7 @@ CUresult sim_ctx_device_of(struct sim *sim, CUcontext handle, CUdevice *device_o
 
 CUresult sim_ctx_get_id(struct sim *sim, CUcontext handle, unsigned long long *id_out)
 {
-    struct context *context;
+    struct context *context = NULL;
     CUresult result = call_enter(sim, "cuCtxGetId");
     if (result == CUDA_SUCCESS)
         result = named_or_current(sim, handle, &context);
@@ -214,7 +214,7 @@ CUresult sim_ctx_get_id(struct sim *sim, CUcontext handle, unsigned long long *i
 
 CUresult sim_ctx_get_flags(struct sim *sim, unsigned *flags_out)
 {
-    struct context *context;
+    struct context *context = NULL;
     CUresult result = call_enter(sim, "cuCtxGetFlags");
     if (result == CUDA_SUCCESS)
         result = context_now(sim, &context);
@@ -226,7 +226,7 @@ CUresult sim_ctx_get_flags(struct sim *sim, unsigned *flags_out)
 /* The whole context includes streams that capture: refused then, whatever the mode. */
 CUresult sim_ctx_synchronize_of(struct sim *sim, CUcontext handle)
 {
-    struct context *context;
+    struct context *context = NULL;
     CUresult result = call_enter(sim, "cuCtxSynchronize");
     if (result == CUDA_SUCCESS)
         result = named_or_current(sim, handle, &context);

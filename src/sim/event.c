@@ -204,7 +204,7 @@ static CUresult ask(struct sim *sim, CUevent handle, const char *name, struct ev
 
 CUresult sim_event_query(struct sim *sim, CUevent handle)
 {
-    struct event *event;
+    struct event *event = NULL;
     CUresult result = call_enter(sim, "cuEventQuery");
     if (result == CUDA_SUCCESS)
         result = ask(sim, handle, "cuEventQuery", &event);
@@ -215,7 +215,7 @@ CUresult sim_event_query(struct sim *sim, CUevent handle)
 
 CUresult sim_event_synchronize(struct sim *sim, CUevent handle)
 {
-    struct event *event;
+    struct event *event = NULL;
     CUresult result = call_enter(sim, "cuEventSynchronize");
     if (result == CUDA_SUCCESS)
         result = ask(sim, handle, "cuEventSynchronize", &event);

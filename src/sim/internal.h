@@ -291,6 +291,12 @@ struct call_count {
     bool forever, struck;
 };
 
+/* The machine's one lock would order all threads that call it, and so hide from the thread
+ * sanitizer what a real driver leaves unordered. Between these two the sanitizer sees neither the
+ * calling thread's accesses nor what they wait for. Each call, and the thread that runs host
+ * functions, is between them. */
+void call_hide(void);
+void call_show(void);
 /* Takes the lock, counts, and answers what stands in the way of the call. */
 CUresult call_enter(struct sim *sim, const char *name);
 /* The same for a call that never fails in practice. */

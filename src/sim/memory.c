@@ -88,13 +88,14 @@ static CUresult reserve(struct sim *sim, uint64_t bytes, uint64_t alignment, CUd
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct reservation *reservation = allocate(sizeof *reservation);
     size_t table = bytes / granularity * sizeof *reservation->entries;
-    void *entries = mmap(NULL, table, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (entries == MAP_FAILED) {
+    reservation->entries = mmap(NULL, table, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reservation->entries == MAP_FAILED) {
         free(reservation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *reservation = (struct reservation){address, bytes, 0, entries};
+    reservation->address = address;
+    reservation->bytes = bytes;
     sim->reservations = grow(sim->reservations, sizeof *sim->reservations, sim->n_reservations,
                              &sim->reservations_room);
     memmove(&sim->reservations[index + 1], &sim->reservations[index],

@@ -152,7 +152,7 @@ bool op_step(struct sim *sim, uint64_t mark)
 void op_settle(struct sim *sim)
 {
     while (sim->n_ready > 0 && op_step(sim, 0))
-        continue;
+        ;
 }
 
 void op_mark(struct op *op, uint64_t mark)

@@ -151,7 +151,6 @@ CUresult plain_revive(struct sim *sim, struct plain *plain)
 }
 
 struct plain_list {
-    struct sim *sim;
     const struct context *context;
     struct plain **plains;
     size_t n, room;
@@ -172,7 +171,7 @@ static void list_add(const void *node, VISIT visit, void *closure)
 /* A free that another context's stream still has to reach finds nothing to do then. */
 void plain_end_of_context(struct sim *sim, struct context *context)
 {
-    struct plain_list list = {.sim = sim, .context = context};
+    struct plain_list list = {.context = context};
     twalk_r(sim->plains, list_add, &list);
     for (struct op *op = sim->pending; op != NULL; op = op->next)
         if (op->work.plain != NULL && op->work.plain->context == context)
@@ -184,7 +183,7 @@ void plain_end_of_context(struct sim *sim, struct context *context)
 
 void plain_finish(struct sim *sim)
 {
-    struct plain_list list = {.sim = sim};
+    struct plain_list list = {0};
     twalk_r(sim->plains, list_add, &list);
     for (size_t i = 0; i < list.n; i++)
         plain_unlist(sim, list.plains[i]);

@@ -162,7 +162,7 @@ static bool value_is_reached(struct sim_view *view)
     case CU_STREAM_WAIT_VALUE_AND:
         return (found & value) != 0;
     default:
-        return (~(found | value)) != 0;
+        return (~(found | value) & (work->width == 8 ? UINT64_MAX : UINT32_MAX)) != 0;
     }
 }
 
@@ -234,6 +234,7 @@ static void run_host(struct sim *sim, struct op *op)
 static void *worker_main(void *argument)
 {
     struct sim *sim = argument;
+    call_hide();
     pthread_mutex_lock(&sim->lock);
     while (!sim->worker_stop) {
         if (sim->n_host == 0) {
@@ -246,6 +247,7 @@ static void *worker_main(void *argument)
         run_host(sim, op);
     }
     pthread_mutex_unlock(&sim->lock);
+    call_show();
     return NULL;
 }
 

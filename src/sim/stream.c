@@ -202,7 +202,7 @@ static bool stream_is_idle(struct sim *sim, const struct stream *stream)
 
 CUresult sim_stream_query(struct sim *sim, CUstream handle)
 {
-    struct stream *stream;
+    struct stream *stream = NULL;
     CUresult result = call_enter(sim, "cuStreamQuery");
     if (result == CUDA_SUCCESS)
         result = stream_of(sim, handle, &stream);

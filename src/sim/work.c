@@ -22,12 +22,11 @@ static void blob_drop(struct blob *blob)
 
 struct work work_copy(const struct work *work)
 {
-    struct work copy = *work;
-    if (copy.ranges != NULL)
-        copy.ranges->refs++;
-    if (copy.bytes != NULL)
-        copy.bytes->refs++;
-    return copy;
+    if (work->ranges != NULL)
+        work->ranges->refs++;
+    if (work->bytes != NULL)
+        work->bytes->refs++;
+    return *work;
 }
 
 void work_finish(struct work *work)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Builds what the GPU suites need: the library with Meson, in release mode, and the CUDA programs with nvcc."""
+"""Builds what the GPU suites need: the library with Meson, in release mode, the CUDA programs with nvcc, and
+the programs of the driver API with gcc."""
 from __future__ import annotations
 
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Iterable, List, Sequence, Tuple
 
 import device
-from catalogue import PER_THREAD, SHARED, Program
+from catalogue import DRIVER, PER_THREAD, SHARED, TRUTHS, Program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -57,9 +58,17 @@ def binary(program: Program) -> Path:
     return PROGRAMS / f"{program.source}.{program.cudart}"
 
 
+def source_of(program: Program) -> Path:
+    if program.cudart == DRIVER:
+        return TRUTHS / f"{program.source}.c"
+    if program.cudart:
+        return HERE / "programs" / f"{program.source}.cu"
+    return HERE / "python" / f"{program.source}.py"
+
+
 def programs(selected: Iterable[Program]) -> int:
     """Compiles the CUDA programs that are not up to date, many at a time; says how many it compiled."""
-    wanted = sorted({(p.source, p.cudart, binary(p)) for p in selected if p.cudart})
+    wanted = sorted({(source_of(p), p.cudart, binary(p)) for p in selected if p.cudart})
     stale = [entry for entry in wanted if _is_stale(entry[0], entry[2])]
     if not stale:
         return 0
@@ -71,17 +80,24 @@ def programs(selected: Iterable[Program]) -> int:
     return len(stale)
 
 
-def _is_stale(source: str, made: Path) -> bool:
+def _is_stale(source: Path, made: Path) -> bool:
     if not made.exists():
         return True
-    folder = HERE / "programs"
-    return made.stat().st_mtime < max(path.stat().st_mtime for path in (folder / f"{source}.cu", folder / "common.cuh"))
+    headers = [*source.parent.glob("*.cuh"), *source.parent.glob("*.h")]
+    return made.stat().st_mtime < max(path.stat().st_mtime for path in (source, *headers))
 
 
-def _compile(nvcc: Path, architecture: str, entry: Tuple[str, str, Path]) -> None:
+def _compile(nvcc: Path, architecture: str, entry: Tuple[Path, str, Path]) -> None:
     source, cudart, made = entry
-    _call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
-           *_link_options(nvcc, cudart), "-o", str(made), str(HERE / "programs" / f"{source}.cu")])
+    if cudart == DRIVER:
+        home = nvcc.resolve().parent.parent
+        stubs = sorted({path.parent for path in home.glob("**/stubs/libcuda.so")})
+        links = [f"-L{stubs[0]}", "-lcuda"] if stubs else ["-l:libcuda.so.1"]
+        _call(["gcc", "-std=c11", "-O1", "-isystem", str(home / "include"), "-o", str(made), str(source),
+               *links, "-ldl", "-pthread"])
+    else:
+        _call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
+               *_link_options(nvcc, cudart), "-o", str(made), str(source)])
 
 
 def _link_options(nvcc: Path, cudart: str) -> List[str]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 STATIC, SHARED, PER_THREAD = "static", "shared", "per-thread"
+DRIVER = "driver"  # no runtime: a program of the driver API, linked with libcuda
+
+BARE, AGAIN, PRELOADED = "bare", "bare again", "preloaded"
+TRUTHS = Path(__file__).resolve().parent.parent / "programs"
 
 # Requests that no pool serves: below a page, and those made before the runtime has made its context, which it repeats.
 ALWAYS_PASSED = frozenset({"small", "no_context"})
@@ -27,22 +32,26 @@ class Bar:
 
 @dataclass(frozen=True)
 class Program:
-    """One row of the table: a program, run bare twice and once preloaded."""
+    """One row of the table: a program, run bare (twice) and preloaded."""
 
     part: str
     name: str
-    source: str  # programs/SOURCE.cu, or python/SOURCE.py
+    source: str  # programs/SOURCE.cu, python/SOURCE.py, or SOURCE.c of the truth programs
     cudart: str = ""  # how a CUDA program is linked; empty: it is Python
+    runs: Tuple[str, ...] = (BARE, AGAIN, PRELOADED)
     arguments: Tuple[str, ...] = ()
     env: Dict[str, str] = field(default_factory=dict)
     limit_s: float = 60.0  # of one run
     alone: bool = False  # nothing else may use the device meanwhile
     serves: Optional[bool] = True  # some request must be served by the pool; None: it may be none
-    passes: FrozenSet[str] = frozenset()  # reasons beyond ALWAYS_PASSED for which requests may pass through
+    # Reasons beyond ALWAYS_PASSED for which requests may pass through; None: any.
+    passes: Optional[FrozenSet[str]] = frozenset()
     may_fail: bool = False  # it may end with an error, as long as all runs do so alike
     needs: str = ""  # a Python package
     devices: int = 1
     look: str = ""  # what is looked at from outside at its marks: "memory" or "regions"
+    sanitizer: Tuple[str, ...] = ()  # options of compute-sanitizer; empty: the program runs by itself
+    reports: bool = False  # compute-sanitizer may report errors, as long as all runs have as many
     bars: Tuple[Bar, ...] = ()
 
     @property
@@ -58,10 +67,17 @@ def _python(name: str, source: str, needs: str, part: str = "python", **more: ob
     return Program(part, name, source, needs=needs, limit_s=150.0, **more)
 
 
+def _stitches(n: int) -> Bar:
+    """The program proves something of moved pages only if pages were moved."""
+    return Bar("stitches", f"at least {n}", least=n)
+
+
 INTEGRITY = [
-    _cuda("integrity", "pattern", alone=True, limit_s=90.0),
-    _cuda("integrity", "pattern", name="pattern, 4 threads", arguments=("4",), alone=True, limit_s=90.0),
-    _cuda("integrity", "spin", alone=True, limit_s=90.0),
+    _cuda("integrity", "pattern", alone=True, limit_s=90.0, bars=(_stitches(1),)),
+    _cuda("integrity", "pattern", name="pattern, 4 threads", arguments=("4",), alone=True, limit_s=90.0,
+          bars=(_stitches(1),)),
+    # One for each way: no free block is large enough.
+    _cuda("integrity", "spin", alone=True, limit_s=90.0, bars=(_stitches(5),)),
     _cuda("integrity", "queued", alone=True),
     _cuda("integrity", "flag", alone=True),
 ]
@@ -120,10 +136,55 @@ FIGURES = [
         Bar("malloc_44_us", "below 10 ms", 10_000.0),
     )),
     _cuda("free", "free", alone=True, bars=(Bar("free_median_us", "below 100 us", 100.0),)),
-    _cuda("leak", "leak", alone=True, look="regions", bars=tuple(
-        Bar(f"{figure}_{round_}", "0", 0.0, 0.0)
-        for round_ in (1, 2) for figure in ("live_bytes", "unsettled_bytes", "wrong_sums")
+    _cuda("leak", "leak", alone=True, look="regions", bars=(
+        # Nothing held would mean that a dump of no pool was read.
+        Bar("mapped_bytes_1", "above 0", least=1.0),
+        *(Bar(f"{figure}_{round_}", "0", 0.0, 0.0)
+          for round_ in (1, 2) for figure in ("live_bytes", "unsettled_bytes", "wrong_sums")),
     )),
+]
+
+# Every thread keeps its share of 95% of the device, so large requests are served by moving pages.
+STRESS_BARS = (
+    _stitches(30),
+    Bar("moved_gib", "at least 32", least=32.0),
+    Bar("live_peak_percent", "at least 90", least=90.0),
+    Bar("wrong_words", "0", 0.0, 0.0),
+)
+
+
+def _stress(name: str, *bars: Bar, **env: str) -> Program:
+    return _cuda("stress", "stress", name=name, arguments=("6",), env=env, alone=True, limit_s=60.0,
+                 passes=frozenset({"full"}), bars=(*STRESS_BARS, *bars))
+
+
+STRESS = [
+    _stress("extents of one page", Bar("refused", "0", 0.0, 0.0), VPMM_EXTENT="1"),
+    _stress("as it comes"),
+    _stress("no slack", VPMM_SLACK="0"),
+]
+
+
+def _memcheck(source: str, *bars: Bar, report: str = "no", **more: object) -> Program:
+    sanitizer = ("--tool", "memcheck", "--report-api-errors", report)
+    return _cuda("memcheck", source, runs=(BARE, PRELOADED), sanitizer=sanitizer, alone=True, limit_s=30.0, bars=bars,
+                 **more)
+
+
+MEMCHECK = [
+    _memcheck("pattern", _stitches(1), arguments=("2", "1024")),
+    _memcheck("mixes"),
+    _memcheck("pools", passes=frozenset({"explicit_pool", "other_pool"})),
+    _memcheck("graphs", passes=frozenset({"capturing"})),
+    _memcheck("threads"),
+    # A write past the end is refused bare only: the rest of the page is mapped.
+    _memcheck("errors", arguments=("within",), report="explicit", reports=True, passes=frozenset({"large"})),
+]
+
+FIDELITY = [
+    Program("fidelity", name, name, cudart=DRIVER, runs=(BARE, PRELOADED), serves=None, alone=True, limit_s=30.0,
+            passes=None)
+    for name in (TRUTHS / "names").read_text().split()
 ]
 
 CAPTURE = [
@@ -138,12 +199,21 @@ TWO = [
     _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True),
 ]
 
-PROGRAMS: List[Program] = [*INTEGRITY, *_ordinary(), *PYTHON, *FIGURES, *CAPTURE, *TWO]
+PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *TWO]
+
+# Of all runs of a part; other parts have the default.
+PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0}
+PART_LIMIT_S = 480.0
 
 
 def parts() -> List[str]:
     """All parts, in the order in which they run."""
     return list(dict.fromkeys(program.part for program in PROGRAMS))
+
+
+def part_limit_s(part: str) -> float:
+    """The time of all runs of a part together."""
+    return PART_LIMITS_S.get(part, PART_LIMIT_S)
 
 
 def select(names: List[str]) -> List[Program]:

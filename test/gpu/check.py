@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The GPU suites: runs every selected program bare, bare again and preloaded, and compares.
+"""The GPU suites: runs every selected program bare and preloaded, and compares.
 
 Programs of a part that do not need the device for themselves run side by side; the others run one after the other.
 Ends with 0 when all is well, 1 when it is not, 2 for wrong arguments or a failed build, 77 without a GPU.
@@ -10,27 +10,26 @@ import argparse
 import importlib.util
 import os
 import shlex
-import signal
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import List, Optional
 
 import build
 import catalogue
 import device
+import fidelity
+import launch
+import memcheck
 import verdict
-from catalogue import Program
-from counters import dump_figures, json_values, read_counters
+from catalogue import BARE, DRIVER, PRELOADED, Program
+from counters import ask_dump, dump_figures, read_counters
 from process import Figures, Look, Outcome, printed_figures, run
-from verdict import AGAIN, BARE, PRELOADED, Result
+from verdict import Result
 
-PART_LIMIT_S = 480.0
-DUMP_LIMIT_S = 10.0
-N_RUNS = len((BARE, AGAIN, PRELOADED))
-RUNS = build.BUILD / "gpu-runs"
+DIFF_LINES = 40
 
 
 class Checker:
@@ -44,16 +43,17 @@ class Checker:
 
     def part(self, programs: List[Program]) -> List[Result]:
         """All programs of one part, judged, in the order given."""
-        deadline = time.monotonic() + PART_LIMIT_S
+        deadline = time.monotonic() + catalogue.part_limit_s(programs[0].part)
         results = [Result(p, left_out=self._why_left_out(p)) for p in programs]
         runnable = [r for r in results if not r.left_out]
-        tasks = [(r, label) for r in runnable if not r.program.alone for label in (BARE, AGAIN, PRELOADED)]
+        tasks = [(r, label) for r in runnable if not r.program.alone for label in r.program.runs]
         with ThreadPoolExecutor(self.jobs) as workers:
             list(workers.map(lambda task: self._run(*task, deadline), tasks))
         for result in runnable:
             if result.program.alone:
-                for label in (BARE, AGAIN, PRELOADED):
-                    self._run(result, label, deadline)
+                for label in result.program.runs:
+                    if not result.left_out:
+                        self._run(result, label, deadline)
         return results
 
     def _why_left_out(self, program: Program) -> str:
@@ -61,54 +61,34 @@ class Checker:
             return f"needs {program.devices} devices"
         if program.needs and importlib.util.find_spec(program.needs) is None:
             return "not installed"
+        if program.sanitizer and memcheck.find() is None:
+            return "not run: no compute-sanitizer"
         return ""
 
     def _run(self, result: Result, label: str, deadline: float) -> None:
         program = result.program
-        folder = fresh_folder(program, label)
+        folder = launch.fresh_folder(program, label)
         limit_s = min(program.limit_s, deadline - time.monotonic())
-        preloaded = label == PRELOADED
         if limit_s > 0:
-            outcome = run(command_of(program), self._environment(program, folder, preloaded), limit_s, folder,
-                          look_of(program, folder, preloaded))
+            outcome = run(launch.command_of(program, label, self.library, folder),
+                          launch.environment(program, label, self.library, folder), limit_s, folder,
+                          look_of(program, folder, label == PRELOADED))
             outcome.figures.update(printed_figures(outcome.output))
         else:
             outcome = Outcome(trouble="the part's time is over")
         with self._finishing:
             result.outcomes[label] = outcome
-            if preloaded:
+            if program.sanitizer:
+                memcheck.read(outcome, folder)
+                if label == BARE:
+                    result.left_out = memcheck.refusal(outcome)
+            if label == PRELOADED:
                 result.counters = read_counters(folder)
-            if len(result.outcomes) == N_RUNS:
+            if result.left_out:
+                say(f"  {result.left_out}: {program.full_name}")
+            elif len(result.outcomes) == len(program.runs):
                 finish(result)
                 say(f"  {'good' if result.good else 'NOT GOOD'}: {program.full_name}")
-
-    def _environment(self, program: Program, folder: Path, preloaded: bool) -> Dict[str, str]:
-        env = {**os.environ, **program.env}
-        if preloaded:
-            env["LD_PRELOAD"] = " ".join(filter(None, [str(self.library), os.environ.get("LD_PRELOAD", "")]))
-            env["VPMM_STATS"] = f"{folder}/stats.%p.json"
-            env["VPMM_DUMP"] = f"{folder}/dump.json"
-            env["VPMM_DUMP_FORMAT"] = "json"
-        return env
-
-
-def fresh_folder(program: Program, label: str) -> Path:
-    """Where a run keeps its outputs; nothing of an earlier one is left in it."""
-    folder = RUNS / folder_name(program, label)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        path.unlink()
-    return folder
-
-
-def folder_name(program: Program, label: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in f"{program.full_name}-{label}")
-
-
-def command_of(program: Program) -> List[str]:
-    if program.cudart:
-        return [str(build.binary(program)), *program.arguments]
-    return [sys.executable, str(build.HERE / "python" / f"{program.source}.py"), *program.arguments]
 
 
 def look_of(program: Program, folder: Path, preloaded: bool) -> Optional[Look]:
@@ -121,18 +101,8 @@ def look_of(program: Program, folder: Path, preloaded: bool) -> Optional[Look]:
 
 
 def regions(pid: int, wanted: int, path: Path) -> Figures:
-    """Asks a program for a dump, its `wanted`th, and waits until it is written. Raises ValueError when it never is."""
-    os.kill(pid, signal.SIGUSR1)
-    deadline = time.monotonic() + DUMP_LIMIT_S
-    while time.monotonic() < deadline:
-        try:
-            dumps = json_values(path.read_text())
-        except (OSError, ValueError):
-            dumps = []
-        if len(dumps) >= wanted:
-            return {f"{name}_{wanted}": value for name, value in dump_figures(dumps[-1]).items()}
-        time.sleep(0.02)
-    raise ValueError(f"no dump within {DUMP_LIMIT_S:.0f} s of SIGUSR1")
+    """The figures of a program's `wanted`th dump."""
+    return {f"{name}_{wanted}": value for name, value in dump_figures(ask_dump(pid, wanted, path)).items()}
 
 
 def finish(result: Result) -> None:
@@ -142,6 +112,11 @@ def finish(result: Result) -> None:
         after = outcome.figures.get("used_after_mib")
         if after is not None and baseline is not None:
             outcome.figures["held_mib"] = after - baseline
+    device_bytes = result.figure(PRELOADED, "device_bytes")
+    for name in ("live_peak", "held_peak"):
+        peak_bytes = result.figure(PRELOADED, f"{name}_bytes")
+        if device_bytes and peak_bytes is not None:
+            result.outcomes[PRELOADED].figures[f"{name}_percent"] = 100 * peak_bytes / device_bytes
     verdict.judge(result)
 
 
@@ -160,6 +135,7 @@ def report(results: List[Result]) -> None:
             describe(result)
     for line in verdict.problems(results):
         say(f"WRONG: {line}")
+    say(verdict.counts(results))
 
 
 def describe(result: Result) -> None:
@@ -171,8 +147,10 @@ def describe(result: Result) -> None:
     for line in [line for line in result.outcomes[PRELOADED].errors.splitlines() if line.startswith("vpmm[")][:4]:
         say(f"{name}: {line}")
     if result.differences:
+        # A comparison prints what differs; of a program its last words tell most.
+        shown = slice(0, DIFF_LINES) if result.program.cudart == DRIVER else slice(-3, None)
         for label, outcome in result.outcomes.items():
-            for line in [*outcome.output.splitlines()[-3:], *outcome.errors.splitlines()[-12:]]:
+            for line in [*outcome.output.splitlines()[shown], *outcome.errors.splitlines()[-12:]]:
                 say(f"  {name} {label}| {line}")
 
 
@@ -186,6 +164,8 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)),
                         help="programs side by side (default: %(default)s)")
     parser.add_argument("--build-only", action="store_true", help="build everything and run nothing")
+    parser.add_argument("--refresh", action="store_true",
+                        help="first write test/programs/expected anew from this GPU (with fidelity)")
     return parser.parse_args(arguments)
 
 
@@ -207,6 +187,11 @@ def main(arguments: List[str]) -> int:
         print("gpu-check: no GPU here (nvidia-smi names none)", file=sys.stderr)
         return 77
     checker = Checker(library, options.jobs, devices)
+    done, refused = [], []
+    if options.refresh:
+        done, refused = fidelity.refresh([p for p in selected if p.cudart == DRIVER])
+        for line in [*done, *refused]:
+            say(f"refresh: {line}")
     results: List[Result] = []
     for part in catalogue.parts():
         programs = [p for p in selected if p.part == part]
@@ -219,6 +204,9 @@ def main(arguments: List[str]) -> int:
         machine = f"{device.describe()}, {time.strftime('%Y-%m-%d', time.gmtime())}"
         command = shlex.join(["scripts/gpu-check", *options.names])
         options.table.write_text(verdict.page(results, machine, command))
+    if options.refresh and (refused or not done):
+        print("gpu-check: not everything could be refreshed", file=sys.stderr)
+        return 1
     return 0 if all(result.good for result in results) else 1
 
 

@@ -6,11 +6,16 @@ Unknown members are passed over, so that a newer library can be checked by an ol
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List
 
 SERVED = "pool"
+DUMP_LIMIT_S = 10.0
+GIB = 1 << 30
 
 
 @dataclass
@@ -36,6 +41,8 @@ def read_counters(folder: Path) -> Counters:
                 _add(counters, statistics)
         except (ValueError, OSError) as error:
             counters.complaints.append(f"{path.name}: {error}")
+    if "moved_bytes" in counters.figures:
+        counters.figures["moved_gib"] = counters.figures["moved_bytes"] / GIB
     return counters
 
 
@@ -69,6 +76,22 @@ def json_values(text: str) -> List[Any]:
         value, at = decoder.raw_decode(text, at)
         values.append(value)
     return values
+
+
+def ask_dump(pid: int, wanted: int, path: Path) -> Any:
+    """Asks a program for a dump, the `wanted`th in that file, and waits until it is written. Raises ValueError
+    when it never is."""
+    os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + DUMP_LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            dumps = json_values(path.read_text())
+        except (OSError, ValueError):
+            dumps = []
+        if len(dumps) >= wanted:
+            return dumps[-1]
+        time.sleep(0.02)
+    raise ValueError(f"no dump within {DUMP_LIMIT_S:.0f} s of SIGUSR1")
 
 
 def dump_figures(dump: Any) -> Dict[str, float]:

@@ -11,9 +11,11 @@ import time
 import unittest
 from pathlib import Path
 
+import build
 import catalogue
 import check
 import counters
+import launch
 import verdict
 from catalogue import Bar, Program
 from counters import Counters
@@ -130,6 +132,8 @@ class ReadingCounters(InFolder):
         self.assertEqual((found.served, found.passed), (8, {"small": 3, "explicit_pool": 1}))
         self.assertEqual(found.passed_text(), "1 explicit pool, 3 small")
         self.assertEqual(found.figures, {"held_bytes": 7})
+        self.write("stats.3.json", {"devices": [{"device": 0, "moved_bytes": 3 << 29}]})
+        self.assertEqual(counters.read_counters(self.folder).figures["moved_gib"], 1.5)
         self.assertEqual(found.complaints, [])
 
     def test_nothing_found_and_nothing_readable(self):
@@ -207,10 +211,13 @@ class Judging(unittest.TestCase):
     def test_counters_prove_that_the_pool_served(self):
         self.assertFalse(judged(counts=Counters(found=True, served=0)).good)
         self.assertFalse(judged(counts=Counters(found=False)).good)
-        self.assertTrue(judged(counts=Counters(found=False), serves=None).good)
+        self.assertFalse(judged(counts=Counters(found=False), serves=None).good)
+        self.assertTrue(judged(counts=Counters(found=False), serves=None, may_fail=True).good)
+        self.assertTrue(judged(counts=Counters(found=True), serves=None).good)
         self.assertTrue(judged(counts=Counters(True, 1, {"small": 9})).good)
         self.assertFalse(judged(counts=Counters(True, 1, {"full": 1})).good)
         self.assertTrue(judged(counts=Counters(True, 1, {"full": 1}), passes=frozenset({"full"})).good)
+        self.assertTrue(judged(counts=Counters(True, 1, {"full": 1}), passes=None).good)
         self.assertFalse(judged(counts=Counters(True, 1, complaints=["audit"])).good)
 
     def test_bars(self):
@@ -218,6 +225,12 @@ class Judging(unittest.TestCase):
         self.assertTrue(judged(bars=bars, figures={"us": 10.0, "held": 5.0}).good)
         self.assertEqual(len(judged(bars=bars, figures={"us": 10.1, "held": 4.9}).breaches), 2)
         self.assertEqual(len(judged(bars=bars).breaches), 2)
+
+    def test_a_bar_may_be_on_what_the_library_counted(self):
+        bars = (Bar("stitches", "at least 3", least=3.0),)
+        self.assertTrue(judged(bars=bars, counts=Counters(True, 1, figures={"stitches": 3})).good)
+        self.assertFalse(judged(bars=bars, counts=Counters(True, 1, figures={"stitches": 2})).good)
+        self.assertFalse(judged(bars=bars, counts=Counters(True, 1)).good)
 
 
 class Tables(unittest.TestCase):
@@ -239,6 +252,7 @@ class Tables(unittest.TestCase):
     def test_what_is_left_out_did_not_pass_and_is_not_wrong(self):
         self.assertNotIn("yes", verdict.rows(self.results)[2])
         self.assertTrue(self.results[2].good)
+        self.assertEqual(verdict.counts(self.results), "1 passed, 1 failed, 1 not run")
 
     def test_markdown_and_text(self):
         text = verdict.as_markdown(["h", "i"], [["a|b", "c"]])
@@ -255,14 +269,19 @@ class Catalogue(unittest.TestCase):
     def test_every_source_is_there_and_every_name_is_used_once(self):
         names = [p.full_name for p in catalogue.PROGRAMS]
         self.assertEqual(len(names), len(set(names)))
-        here = Path(__file__).parent
         for p in catalogue.PROGRAMS:
-            path = f"programs/{p.source}.cu" if p.cudart else f"python/{p.source}.py"
-            self.assertTrue((here / path).exists(), path)
+            self.assertTrue(build.source_of(p).exists(), p.full_name)
 
     def test_every_run_has_a_folder_of_its_own(self):
-        folders = {check.folder_name(p, label) for p in catalogue.PROGRAMS for label in (BARE, AGAIN, PRELOADED)}
-        self.assertEqual(len(folders), 3 * len(catalogue.PROGRAMS))
+        folders = {launch.folder_name(p, label) for p in catalogue.PROGRAMS for label in p.runs}
+        self.assertEqual(len(folders), sum(len(p.runs) for p in catalogue.PROGRAMS))
+
+    def test_every_program_runs_bare_first_and_preloaded(self):
+        for p in catalogue.PROGRAMS:
+            self.assertEqual((p.runs[0], p.runs[-1]), (BARE, PRELOADED), p.full_name)
+
+    def test_every_time_limit_is_of_a_part(self):
+        self.assertLessEqual(set(catalogue.PART_LIMITS_S), set(catalogue.parts()))
 
     def test_select(self):
         self.assertEqual(catalogue.select([]), catalogue.PROGRAMS)
@@ -278,8 +297,8 @@ class Checking(InFolder):
     def part(self, text, **more):
         (self.folder / "stand_in.py").write_text(text)
         checker = check.Checker(Path("/nowhere/libvpmm.so"), 2, 1)
-        stand_in = lambda p: [sys.executable, str(self.folder / "stand_in.py")]  # noqa: E731
-        with replaced(check, "command_of", stand_in), replaced(check, "RUNS", self.folder / "runs"), \
+        stand_in = lambda *_: [sys.executable, str(self.folder / "stand_in.py")]  # noqa: E731
+        with replaced(launch, "command_of", stand_in), replaced(launch, "RUNS", self.folder / "runs"), \
                 contextlib.redirect_stdout(io.StringIO()):
             return checker.part([program(**more), program(name="other", devices=2),
                                  program(name="missing", needs="no_such_package")])
@@ -297,6 +316,15 @@ class Checking(InFolder):
     def test_the_environment_of_the_preloaded_run(self):
         result = self.part(self.STATISTICS + "print('/nowhere/libvpmm.so' in os.environ.get('LD_PRELOAD', ''))")[0]
         self.assertEqual(result.differences, ["preloaded: differs from bare: line 1: 'False' and 'True'"])
+
+    def test_peaks_are_shares_of_the_device(self):
+        text = ("import json, os\nprint('# device_bytes 200')\npath = os.environ.get('VPMM_STATS')\n"
+                "statistics = {'requests': {'cudaMalloc': {'pool': 1}}, "
+                "'devices': [{'device': 0, 'live_peak_bytes': 190}]}\n"
+                "if path: open(path.replace('%p', '1'), 'w').write(json.dumps(statistics))\n")
+        bars = (Bar("live_peak_percent", "at least 95", least=95.0),)
+        self.assertTrue(self.part(text, bars=bars)[0].good)
+        self.assertFalse(self.part(text, bars=(Bar("live_peak_percent", "more", least=95.1),))[0].good)
 
     def test_memory_is_counted_from_the_bare_context(self):
         used = iter([100.0, 150.0, 101.0, 150.0, 90.0, 170.0])
@@ -318,13 +346,13 @@ class Checking(InFolder):
     def test_an_earlier_dump_is_not_taken_for_the_wanted_one(self):
         path = self.folder / "dump.json"
         path.write_text('{"devices": []}\n')
-        with replaced(check.os, "kill", lambda *_: None), replaced(check, "DUMP_LIMIT_S", 0.1):
+        with replaced(counters.os, "kill", lambda *_: None), replaced(counters, "DUMP_LIMIT_S", 0.1):
             self.assertIn("live_bytes_1", check.regions(0, 1, path))
             with self.assertRaises(ValueError):
                 check.regions(0, 2, path)
 
     def test_no_time_is_left(self):
-        with replaced(check, "PART_LIMIT_S", -1.0):
+        with replaced(catalogue, "PART_LIMIT_S", -1.0):
             result = self.part("print()")[0]
         self.assertIn("bare: the part's time is over", result.differences)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence
 
-from catalogue import ALWAYS_PASSED, Program
+import memcheck
+from catalogue import AGAIN, ALWAYS_PASSED, BARE, DRIVER, PRELOADED, Program
 from counters import Counters
 from process import Figures, Outcome, difference
-
-BARE, AGAIN, PRELOADED = "bare", "bare again", "preloaded"
 
 
 @dataclass
@@ -28,7 +27,9 @@ class Result:
         return not self.differences and not self.breaches
 
     def figure(self, run: str, name: str) -> Optional[float]:
-        return self.outcomes[run].figures.get(name) if run in self.outcomes else None
+        """What the run measured; of the preloaded one also what the library counted."""
+        counted = self.counters.figures if run == PRELOADED else {}
+        return self.outcomes[run].figures.get(name, counted.get(name)) if run in self.outcomes else None
 
 
 def judge(result: Result) -> None:
@@ -37,8 +38,10 @@ def judge(result: Result) -> None:
     for run, outcome in runs.items():
         result.differences += _ending(run, outcome, result.program.may_fail)
     for run in (AGAIN, PRELOADED):
-        if not runs[BARE].hung and not runs[run].hung:
+        if run in runs and not runs[BARE].hung and not runs[run].hung:
             result.differences += _unlike(run, runs[BARE], runs[run])
+    if result.program.sanitizer:
+        result.differences += memcheck.differences(runs, result.program.reports)
     result.breaches += _counter_breaches(result.program, result.counters)
     for bar in result.program.bars:
         value = result.figure(PRELOADED, bar.figure)
@@ -68,12 +71,13 @@ def _unlike(run: str, bare: Outcome, other: Outcome) -> List[str]:
 
 def _counter_breaches(program: Program, counters: Counters) -> List[str]:
     found = list(counters.complaints)
-    if program.serves is not None and not counters.found:
+    # A program that ends by _Exit leaves none, nor does one of the driver API that never needs the library.
+    if not counters.found and not program.may_fail and program.cudart != DRIVER:
         found.append("the library left no statistics")
     elif program.serves and counters.served == 0:
         found.append("no request was served by the pool")
     for reason, count in counters.passed.items():
-        if reason not in ALWAYS_PASSED | program.passes:
+        if program.passes is not None and reason not in ALWAYS_PASSED | program.passes:
             found.append(f"{count} requests passed through: {reason.replace('_', ' ')}")
     return found
 
@@ -138,6 +142,13 @@ def as_markdown(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(heads), line(["---"] * len(heads)), *map(line, body)]) + "\n"
 
 
+def counts(results: Sequence[Result]) -> str:
+    """How many rows there are of each kind."""
+    left_out = sum(bool(result.left_out) for result in results)
+    wrong = sum(not result.good for result in results)
+    return f"{len(results) - left_out - wrong} passed, {wrong} failed, {left_out} not run"
+
+
 def problems(results: Sequence[Result]) -> List[str]:
     """One line for everything that is wrong."""
     return [f"{result.program.full_name}: {text}" for result in results
@@ -149,9 +160,10 @@ def page(results: Sequence[Result], machine: str, command: str) -> str:
     text = [
         "# On a real GPU\n",
         f"The last run of `{command}`: {machine}. Written by that command; do not edit.\n",
-        "Every program ran bare twice and once with the library preloaded. \"Same result\" means that all three "
-        "printed the same bytes and ended with the same code; measurements are not compared. Requests of a page and "
-        "more are the pool's to serve; what passed through instead is counted by its reason.\n",
+        "Every program ran bare twice (once in fidelity and memcheck) and once with the library preloaded. \"Same "
+        "result\" means that all of them printed the same bytes and ended with the same code; measurements are not "
+        "compared. Requests of a page and more are the pool's to serve; what passed through instead is counted by its "
+        "reason. What was not run did not pass.\n",
         as_markdown(HEADS, rows(results)),
     ]
     figures = figure_rows(results)

@@ -17,6 +17,8 @@ class Captures(unittest.TestCase):
         self.assertEqual((ours.status, ours.output), (0, bare.output), ours.errors)
         self.assertIn("begin 0\n", ours.output)
         self.assertNotIn(POOL, bare.errors)
+        self.assertEqual(len(ours.statistics), 1, "not one process had a pool")
+        self.told = ours.statistics[0]
         return ours.output.splitlines(), [tuple(line.split()) for line in ours.errors.splitlines()]
 
     def test_thread_local_is_nothing_to_other_threads(self):
@@ -39,6 +41,8 @@ class Captures(unittest.TestCase):
         lines, _ = self.scene("on_the_stream")
         self.assertEqual(lines, ["begin 0", "async 0", "free of the node 0", "freeasync 1", "freeasync again 1",
                                  "is capturing 0", "status 1", "end 0", "nodes 2", "free 0"])
+        self.assertEqual((self.told["devices"][0]["mallocs"], self.told["devices"][0]["frees"]), (1, 1))
+        self.assertEqual(self.told["requests"]["cudaMallocAsync"]["capturing"], 1)
 
     def returns(self, name, *flags):
         lines, served = self.scene(name, *flags, VPMM_SIM_BYTES="256M")

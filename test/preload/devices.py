@@ -6,6 +6,7 @@ import unittest
 import harness
 
 DRIVER, POOL = "driver", "pool"
+MIB = 1 << 20
 
 
 class Devices(unittest.TestCase):
@@ -18,6 +19,8 @@ class Devices(unittest.TestCase):
         self.assertEqual((bare.status, ours.status, ours.output), (0, 0, bare.output), ours.errors)
         self.assertNotIn(POOL, bare.errors)
         self.assertNotIn("unexpected", bare.output)
+        self.assertEqual(len(ours.statistics), 1, "not one process had a pool")
+        self.told = ours.statistics[0]
         return ours.output.splitlines(), [tuple(line.rsplit(" ", 1)) for line in ours.errors.splitlines()]
 
     def test_peers_reach_everything_from_either_device(self):
@@ -48,6 +51,9 @@ class Devices(unittest.TestCase):
     def test_room_is_made_on_the_device_that_lacks_it(self):
         lines, _ = self.scene("room", VPMM_SIM_BYTES="256M")
         self.assertEqual(lines, ["create 0", "explicit 0"])
+        device = self.told["devices"][0]
+        self.assertEqual((device["device"], device["mallocs"], device["frees"]), (0, 2, 2))
+        self.assertGreater(device["trimmed_bytes"], 200 * MIB)
 
     def test_access_to_the_default_pool(self):
         lines, served = self.scene("pool_access")

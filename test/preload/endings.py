@@ -5,17 +5,9 @@ import os
 import unittest
 
 import harness
+import reports
 
 MIB = 1 << 20
-
-
-def dumps(text):
-    """The JSON objects of a file, each whole."""
-    decoder, at = json.JSONDecoder(), 0
-    while at < len(text):
-        told, end = decoder.raw_decode(text, at)
-        yield told
-        at = end + 1
 
 
 class Endings(unittest.TestCase):
@@ -36,6 +28,8 @@ class Endings(unittest.TestCase):
                 self.assertEqual({line.rsplit(" ", 1)[1] for line in ours.output.splitlines()}, {str(code)})
                 waiting = self.scene(name, VPMM_FREE_SYNC=1)
                 self.assertEqual((waiting.status, waiting.output, waiting.errors), (0, bare.output, ""))
+                for run in ours, waiting:
+                    self.assertEqual([told["devices"][0]["mallocs"] for told in run.statistics], [3])
 
     def test_frees_wait_where_asked_and_where_bare_cuda_would(self):
         for asked in 0, 1:
@@ -45,18 +39,6 @@ class Endings(unittest.TestCase):
                                  [f"free of cudaMalloc memory waits {asked}", "free of cudaMallocAsync memory waits 0",
                                   "freeasync of cudaMalloc memory waits 0"])
 
-    def check_tiles(self, device):
-        """True when the regions follow one another without a gap, in one root."""
-        end = None
-        for region in device["regions"]:
-            address = int(region["address"], 16)
-            if end is not None:
-                self.assertGreaterEqual(address, end)
-            end = address + region["pages"] * device["page_bytes"]
-        first = int(device["regions"][0]["address"], 16)
-        pages = sum(region["pages"] for region in device["regions"])
-        return end - first == pages * device["page_bytes"] == device["reserved"]
-
     def test_signals_in_a_storm(self):
         path = os.path.join(harness.work, "storm.json")
         run = self.scene("storm", VPMM_DUMP=path, VPMM_DUMP_FORMAT="json", VPMM_STATS="json")
@@ -64,12 +46,12 @@ class Endings(unittest.TestCase):
         stats = json.loads(run.errors)["devices"][0]
         self.assertEqual((stats["audit"], stats["live_bytes"]), (0, 0))
         with open(path, encoding="utf-8") as file:
-            told = list(dumps(file.read()))
+            told = list(reports.dumps(file.read()))
         self.assertGreater(len(told), 1)
         for dump in told:
-            self.check_tiles(dump["devices"][0])
+            self.assertTrue(reports.is_ordered(dump["devices"][0]), dump)
         last = told[-1]["devices"][0]
-        self.assertTrue(self.check_tiles(last))
+        self.assertTrue(reports.is_tiled(last), last)
         self.assertEqual((last["live"], last["busy"]), (0, 0))
         for name, state in ("reusable", "free"), ("holes", "hole"), ("pending_unmap", "zombie"):
             pages = sum(region["pages"] for region in last["regions"] if region["state"] == state)
@@ -78,7 +60,7 @@ class Endings(unittest.TestCase):
     def test_dump_that_cannot_be_written_goes_to_standard_error(self):
         run = self.scene("storm", VPMM_DUMP="/no-such-folder/dump", VPMM_DUMP_FORMAT="json")
         self.assertEqual((run.status, run.output), (0, "done\n"))
-        self.assertGreater(len(list(dumps(run.errors))), 1)
+        self.assertGreater(len(list(reports.dumps(run.errors))), 1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 environment. Each test runs its programs in processes of their own; nothing is skipped."""
 import argparse
 import atexit
+import json
 import os
 import shlex
 import shutil
@@ -94,6 +95,7 @@ class Run:
             env["LD_PRELOAD"] = " ".join(preload)
         env["STUB_CALLS"] = os.path.join(self.files, "calls")
         env["SPY_LOG"] = os.path.join(self.files, "spy")
+        env["VPMM_STATS"] = os.path.join(self.files, "statistics-%p.json")
         env.update({key: str(value) for key, value in environment.items()})
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
         self.status, self.output, self.errors = done.returncode, done.stdout, done.stderr
@@ -104,6 +106,12 @@ class Run:
             return []
         with open(path, encoding="utf-8") as file:
             return file.read().splitlines()
+
+    @property
+    def statistics(self):
+        """What each process that had a pool told at its end, unless the test sent that elsewhere."""
+        names = sorted(name for name in os.listdir(self.files) if name.startswith("statistics-"))
+        return [json.loads("\n".join(self.read(name))) for name in names]
 
     @property
     def calls(self):

@@ -69,6 +69,21 @@ class Served(unittest.TestCase):
         self.assertEqual(run.status, 0, run.output + run.errors)
         return run.output.splitlines()
 
+    def served(self, *arguments, mallocs, frees, **environment):
+        """The lines, and what the statistics tell, of a program of which the pool served so many calls."""
+        run = self.run_sim(*arguments, **environment)
+        self.assertEqual(run.status, 0, run.output + run.errors)
+        self.assertEqual(len(run.statistics), 1, "not one process had a pool")
+        told = run.statistics[0]
+        self.assertEqual((told["devices"][0]["mallocs"], told["devices"][0]["frees"]), (mallocs, frees))
+        return run.output.splitlines(), told
+
+    def as_bare(self, *arguments, mallocs, frees, **environment):
+        """The same, where bare CUDA answers the same."""
+        lines, told = self.served(*arguments, mallocs=mallocs, frees=frees, **environment)
+        self.assertEqual(lines, self.lines(*arguments, **{**environment, "VPMM_DISABLE": 1}))
+        return lines, told
+
     def is_served(self, *arguments, **environment):
         """Whether the block made last is the pool's: only those have buffer ids of ours."""
         last = self.lines(*arguments, **environment)[-1]
@@ -93,14 +108,17 @@ class Served(unittest.TestCase):
                                            build=build))
 
     def test_no_context(self):
-        bare = self.lines("malloc:8", "async:8", "freeaddress:4096", VPMM_DISABLE=1)
-        self.assertEqual(self.lines("malloc:8", "async:8", "freeaddress:4096"), bare)
+        arguments = ("malloc:8", "async:8", "freeaddress:4096", "init", "malloc:8")
+        lines, told = self.as_bare(*arguments, mallocs=1, frees=0)
+        self.assertEqual(lines[3:], ["init 0", "malloc 0"])
+        for kind in told["requests"].values():
+            self.assertEqual(kind["no_context"], 1)
 
     def test_ranges(self):
         for kind in ("malloc", "async"):
             bytes_ = 5 * MIB + 13
-            lines = self.lines("init", f"{kind}:5", "range:0:0", f"range:0:{bytes_ - 1}", "address:0:0",
-                               f"address:0:{bytes_ - 1}", "retain:0", "free:0", "free:0")
+            lines, _ = self.served("init", f"{kind}:5", "range:0:0", f"range:0:{bytes_ - 1}", "address:0:0",
+                                   f"address:0:{bytes_ - 1}", "retain:0", "free:0", "free:0", mallocs=1, frees=1)
             self.assertEqual(lines[2:4], [f"range 0 1 {bytes_}"] * 2)
             self.assertEqual(lines[4:6], [f"address 0 1 0 1 {bytes_}"] * 2)
             self.assertEqual(lines[6:], ["retain 1", "free 0", "free 1"])
@@ -116,7 +134,7 @@ class Served(unittest.TestCase):
 
     def test_bad_frees_as_bare(self):
         arguments = ("init", "malloc:8", "freeaddress:0", "freeaddress:4096", "freeasync:0", "freeasync:0", "free:0")
-        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+        self.as_bare(*arguments, mallocs=1, frees=1)
 
     def test_addresses_that_are_no_block_as_bare(self):
         def ask(block, offset=0):
@@ -124,26 +142,27 @@ class Served(unittest.TestCase):
         behind = 5 * MIB + 13
         for kind, free in ("malloc", "free"), ("async", "freeasync"):
             arguments = ("init", f"{kind}:5", *ask(0), *ask(0, behind), f"{free}:0", *ask(0), *ask(0, MIB), "retain:0")
-            lines = self.lines(*arguments)
-            self.assertEqual(lines, self.lines(*arguments, VPMM_DISABLE=1))
+            lines, _ = self.as_bare(*arguments, mallocs=1, frees=1)
             self.assertEqual(lines[4], "range 500 0 0")
 
     def test_old_addresses_of_moved_pages_are_no_block(self):
-        lines = self.lines("init", "async:19", "async:2", "freeasync:0", "async:7", "async:21", "range:0:15000000",
-                           "address:0:15000000", VPMM_EXTENT=1)
+        lines, told = self.served("init", "async:19", "async:2", "freeasync:0", "async:7", "async:21",
+                                  "range:0:15000000", "address:0:15000000", mallocs=4, frees=1, VPMM_EXTENT=1)
+        self.assertGreater(told["devices"][0]["moved_bytes"], 0)
         self.assertEqual(lines[-2:], ["range 500 0 0", "address 1 0 0 0 0"])
 
     def test_info_counts_what_is_reusable(self):
-        before, after = [line for line in self.lines("init", "info", "malloc:64", "free:0", "info")
-                         if line.startswith("info")]
-        self.assertEqual(before, after)
+        lines, told = self.as_bare("init", "info", "malloc:64", "free:0", "info", mallocs=1, frees=1)
+        self.assertEqual(lines[1], lines[4])
+        self.assertGreaterEqual(told["devices"][0]["held_bytes"], 64 * MIB)
 
     def test_refused_allocations_get_what_the_pool_does_not_use(self):
         for kind in ("pitch:200", "fromdefault:1"):
             with self.subTest(kind=kind):
-                arguments = ("init", "malloc:120", "free:0", kind)
-                self.assertEqual(self.lines(*arguments, VPMM_SIM_BYTES="256M"),
-                                 self.lines(*arguments, VPMM_SIM_BYTES="256M", VPMM_DISABLE=1))
+                lines, told = self.as_bare("init", "malloc:254", "free:0", kind, mallocs=1, frees=1,
+                                           VPMM_SIM_BYTES="256M")
+                self.assertEqual(lines[-1], kind.split(":")[0] + " 0")
+                self.assertGreater(told["devices"][0]["trimmed_bytes"], 0)
 
     def test_failures_of_our_own_calls_are_not_seen(self):
         arguments = ("malloc:8", "async:8", "free:0", "freeasync:1", "malloc:24", "async:40", "free:2", "free:2",
@@ -160,26 +179,29 @@ class Served(unittest.TestCase):
 
     def test_absurd_requests_as_bare(self):
         arguments = ("init", "malloc:8", f"malloc:{1 << 30}", f"async:{1 << 30}", "free:0", "malloc:8", "free:1")
-        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+        _, told = self.as_bare(*arguments, mallocs=2, frees=2)
+        for kind in told["requests"].values():
+            self.assertEqual(kind["large"], 1)
 
     def test_free_that_waits(self):
         arguments = ("init", "malloc:8", "free:0", "malloc:8", "free:1", "free:1")
-        self.assertEqual(self.lines(*arguments, VPMM_FREE_SYNC=1), self.lines(*arguments, VPMM_DISABLE=1))
+        self.as_bare(*arguments, mallocs=2, frees=2, VPMM_FREE_SYNC=1)
 
     def test_capture(self):
-        lines = self.lines("init", "malloc:8", "capture", "malloc:8", "free:1", "capturing:8", "end", "free:0")
-        bare = self.lines("init", "malloc:8", "capture", "malloc:8", "free:1", "capturing:8", "end", "free:0",
-                          VPMM_DISABLE=1)
-        self.assertEqual(lines, bare)
+        _, told = self.as_bare("init", "malloc:8", "capture", "malloc:8", "free:1", "capturing:8", "end", "free:0",
+                               mallocs=2, frees=2)
+        self.assertEqual(told["requests"]["cudaMallocAsync"]["capturing"], 1)
 
     def test_memory_comes_back_after_a_capture(self):
         arguments = ("init", "capture", "malloc:120", "free:0", "end", "malloc:200", "free:1", "malloc:120")
-        self.assertEqual(self.lines(*arguments, VPMM_SIM_BYTES="256M"),
+        lines, _ = self.served(*arguments, mallocs=3, frees=2, VPMM_SIM_BYTES="256M")
+        self.assertEqual(lines,
                          ["init 0", "capture 0", "malloc 0", "free 0", "end 0", "malloc 0", "free 0", "malloc 0"])
 
     def test_reset(self):
         arguments = ("init", "malloc:8", "async:8", "reset", "init", "free:0", "malloc:16", "free:2")
-        self.assertEqual(self.lines(*arguments), self.lines(*arguments, VPMM_DISABLE=1))
+        _, told = self.as_bare(*arguments, mallocs=3, frees=1)
+        self.assertEqual(told["devices"][0]["live_bytes"], 10 * MIB)
 
     def test_signal(self):
         path = os.path.join(harness.work, "dump-%p")
@@ -193,10 +215,13 @@ class Served(unittest.TestCase):
         self.assertEqual(text.count("[+5]") + text.count("[5]"), 2)
 
     def test_signals_of_the_program_stay(self):
-        self.assertEqual(self.lines("own", "init", "malloc:8", "signal", "raise")[2:], ["signal own", "own handler"])
-        self.assertEqual(self.lines("ignore", "init", "malloc:8", "signal", "raise")[2:], ["signal ignored"])
-        self.assertEqual(self.lines("init", "malloc:8", "own", "signal", "raise")[2:], ["signal own", "own handler"])
-        self.assertEqual(self.lines("init", "malloc:8", "signal", VPMM_DUMP_SIGNAL="none")[2:], ["signal default"])
+        for arguments, last, environment in (
+                (("own", "init", "malloc:8", "signal", "raise"), ["signal own", "own handler"], {}),
+                (("ignore", "init", "malloc:8", "signal", "raise"), ["signal ignored"], {}),
+                (("init", "malloc:8", "own", "signal", "raise"), ["signal own", "own handler"], {}),
+                (("init", "malloc:8", "signal"), ["signal default"], {"VPMM_DUMP_SIGNAL": "none"})):
+            lines, _ = self.served(*arguments, mallocs=1, frees=0, **environment)
+            self.assertEqual(lines[2:], last)
 
     def test_child_of_a_parent_with_a_pool(self):
         arguments = ("init", "malloc:8", "fork:child-", "free:0", "malloc:8", "signal")
@@ -208,7 +233,7 @@ class Served(unittest.TestCase):
 
     def test_child_keeps_a_handler_that_came_after_ours(self):
         for how, what in ("own", "own"), ("ignore", "ignored"):
-            lines = self.lines("init", "malloc:8", how, "fork:child-", "signal")
+            lines, _ = self.served("init", "malloc:8", how, "fork:child-", "signal", mallocs=1, frees=0)
             self.assertEqual(lines[2:], [f"child-signal {what}", "child 0 0", f"signal {what}"])
 
     def test_statistics_of_children(self):

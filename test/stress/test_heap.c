@@ -68,10 +68,10 @@ static void *work(void *number)
         uint64_t pages = roll(&dice, 10) ? 1 + roll(&dice, 8) : 24 + roll(&dice, 24);
         if (world_malloc(&world, pages, stream, &block)) {
             world_use(&world, &block, stream ? stream : any_stream(own, &dice));
-            if (!world_put(&world, &block))
+            if (!shelf_put(&world.shelf, &block))
                 world_free(&world, &block, sometimes(any_stream(own, &dice), &dice));
         }
-        if (roll(&dice, 8) && world_take(&world, roll(&dice, SHELF_MAX), &block)) {
+        if (roll(&dice, 8) && shelf_take(&world.shelf, roll(&dice, SHELF_MAX), &block)) {
             if (roll(&dice, 2))
                 world_use(&world, &block, any_stream(own, &dice));
             world_free(&world, &block, sometimes(any_stream(own, &dice), &dice));

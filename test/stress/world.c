@@ -10,12 +10,6 @@
 
 #include <cmocka.h>
 
-uint32_t roll(uint32_t *state, uint32_t n)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (*state >> 8) % n;
-}
-
 void world_setup(struct world *world, uint64_t extent_pages_max, uint64_t seed)
 {
     struct sim_config config;
@@ -32,7 +26,7 @@ void world_setup(struct world *world, uint64_t extent_pages_max, uint64_t seed)
     world->sim = sim_create(&config);
     assert_non_null(world->sim);
     sim_table_fill(world->sim, &world->driver);
-    assert_int_equal(pthread_mutex_init(&world->shelf_lock, NULL), 0);
+    assert_int_equal(pthread_mutex_init(&world->shelf.lock, NULL), 0);
     assert_int_equal(sim_ctx_create(world->sim, 0, 0, &world->handle), CUDA_SUCCESS);
     assert_int_equal(vpmm_order_create(&world->driver, &vpmm_memory_system, &world->order),
                      VPMM_OK);
@@ -56,7 +50,7 @@ void world_teardown(struct world *world)
     struct block block;
     struct sim_counts counts;
     struct vpmm_pool_totals totals;
-    while (world_take(world, 0, &block))
+    while (shelf_take(&world->shelf, 0, &block))
         world_free(world, &block, NULL);
     for (int i = 0; i < 4; i++) {
         (void)sim_drain(world->sim);
@@ -78,7 +72,7 @@ void world_teardown(struct world *world)
     assert_int_equal(counts.handles + counts.handles_held + counts.mappings, 0);
     assert_int_equal(counts.reservations + counts.events, 0);
     sim_destroy(world->sim);
-    assert_int_equal(pthread_mutex_destroy(&world->shelf_lock), 0);
+    assert_int_equal(pthread_mutex_destroy(&world->shelf.lock), 0);
 }
 
 /* ---- blocks ---- */
@@ -102,7 +96,7 @@ bool world_malloc(struct world *world, uint64_t pages, CUstream stream, struct b
     } else {
         assert_int_equal(vpmm_order_context(world->order, NULL, &request.context), VPMM_OK);
     }
-    struct block block = {.pages = pages};
+    struct block block = {.bytes = pages * PAGE_BYTES};
     enum vpmm_status status = vpmm_heap_malloc(world->heap, &request, &block.address);
     vpmm_atomic_add(status ? &world->n_refused : &world->n_served, 1);
     if (status) {
@@ -119,7 +113,7 @@ bool world_malloc(struct world *world, uint64_t pages, CUstream stream, struct b
 
 void world_use(struct world *world, struct block *block, CUstream stream)
 {
-    struct sim_range range = {block->address, block->pages * PAGE_BYTES, true};
+    struct sim_range range = {block->address, block->bytes, true};
     struct sim_kernel kernel = {.name = "use", .ranges = &range, .n_ranges = 1};
     assert_int_equal(sim_stream_wait_event(world->sim, stream, block->event, 0), CUDA_SUCCESS);
     assert_int_equal(sim_launch(world->sim, stream, &kernel), CUDA_SUCCESS);
@@ -139,35 +133,4 @@ void world_free(struct world *world, struct block *block, CUstream stream)
     assert_int_equal(waited, VPMM_OK);
     assert_int_equal(sim_event_destroy(world->sim, block->event), CUDA_SUCCESS);
     block->address = 0;
-}
-
-/* ---- the shelf ---- */
-
-bool world_put(struct world *world, const struct block *block)
-{
-    bool is_put = false;
-    (void)pthread_mutex_lock(&world->shelf_lock);
-    for (int i = 0; i < SHELF_MAX && !is_put; i++)
-        if (!world->shelf[i].address) {
-            world->shelf[i] = *block;
-            is_put = true;
-        }
-    (void)pthread_mutex_unlock(&world->shelf_lock);
-    return is_put;
-}
-
-bool world_take(struct world *world, uint32_t from, struct block *block_out)
-{
-    bool is_taken = false;
-    (void)pthread_mutex_lock(&world->shelf_lock);
-    for (uint32_t i = 0; i < SHELF_MAX && !is_taken; i++) {
-        struct block *place = &world->shelf[(from + i) % SHELF_MAX];
-        if (place->address) {
-            *block_out = *place;
-            place->address = 0;
-            is_taken = true;
-        }
-    }
-    (void)pthread_mutex_unlock(&world->shelf_lock);
-    return is_taken;
 }

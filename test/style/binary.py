@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
+import functools
 import os
 import re
 
 import house
+import layers
 
 LIBRARY = "src/preload/libvpmm.so"
 API = "src/preload/api.def"
@@ -15,12 +17,25 @@ VARIABLES = {
     "base/lock.c": "the ranks a thread holds, where assertions are on",
     "order/stream.c": "a thread's number",
 }
-VARIABLE_SECTION = re.compile(r"\s(\.(?:data|bss|tdata|tbss)(?:\.\S+)?)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)\s")
+# NAME TYPE ADDRESS OFFSET SIZE ENTRY FLAGS of a section that is loaded and may be written to.
+VARIABLE_SECTION = re.compile(r"\]\s(\S+)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)\s+[0-9a-f]+\s+WA\w*\s")
+NO_VARIABLES = (".data.rel.ro", ".init_array", ".fini_array")
 # What the pool may call besides itself and base: string.h, assert and the compiler's own support. Fortified spellings
 # count as the plain ones.
 POOL_CALLS = {"memcpy", "memset", "memmove", "memcmp", "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
               "__popcountdi2"}
 BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system)")
+# What no other source of the library uses, and why it is there all the same.
+UNCALLED = {
+    "vpmm_bytes_add": "checked arithmetic stands together",
+    "vpmm_bytes_multiply": "checked arithmetic stands together",
+    "vpmm_config_row": "tests and docs/OPTIONS.md list the options with it",
+    "vpmm_context_captures": "tests look at the gate with it",
+    "vpmm_dlsym_choose": "the assembly beside it calls it",
+    "vpmm_heap_audit": "tests look at every invariant with it",
+    "vpmm_order_totals": "tests count events and fences with it",
+    "vpmm_pool_largest_free": "tests look at a pool with it",
+}
 # A relocation of code against a symbol: TYPE, VALUE and NAME end the line.
 CODE_RELOCATION = re.compile(r"^[0-9a-f]+\s+[0-9a-f]+\s+R_\S+\s+[0-9a-f]+\s+(\w+)")
 
@@ -53,30 +68,62 @@ def check_needed(tree):
     for name in re.findall(r"\(NEEDED\).*\[(.+)\]", output):
         if not NEEDED.match(name):
             yield house.Complaint("src/preload/meson.build", 1, f"the library needs {name}")
+    for name in sorted(symbols(os.path.join(tree.build, LIBRARY), "-D", "--undefined-only")):
+        if name.startswith(("cu", "nv")):
+            yield house.Complaint("src/preload/meson.build", 1, f"the library leaves {name} to whoever loads it")
 
 
 def check_variables(tree):
     """Only the named sources have variables; the core has none."""
     for source, path in tree.objects():
         for section, size in VARIABLE_SECTION.findall(house.tool_output("readelf", "-SW", path)):
-            if int(size, 16) and not section.startswith(".data.rel.ro") and source not in VARIABLES:
+            if int(size, 16) and not section.startswith(NO_VARIABLES) and source not in VARIABLES:
                 yield house.Complaint(f"src/{source}", 1, f"has {int(size, 16)} bytes of variables in {section}")
 
 
+@functools.lru_cache(maxsize=None)
 def symbols(path, *options):
     return {row.split()[-1] for row in house.tool_output("nm", *options, path).splitlines()}
 
 
 def check_pool(tree):
     """The pool calls itself, base and memcpy: no lock, no driver, no clock, no allocator."""
-    objects = list(tree.objects())
-    own = {name for source, path in objects if source.startswith(("pool/", "base/"))
-           for name in symbols(path, "--defined-only", "--extern-only")}
+    objects = tree.objects()
+    own = set(owners(entry for entry in objects if entry[0].startswith(("pool/", "base/"))))
     for source, path in objects:
         for name in sorted(symbols(path, "--undefined-only") if source.startswith("pool/") else ()):
             plain = re.sub(r"^__(\w+)_chk$", r"\1", name)
             if (plain not in POOL_CALLS and name not in own) or BASE_NOT_FOR_POOL.match(name):
                 yield house.Complaint(f"src/{source}", 1, f"the pool must not use {name}")
+
+
+def owners(objects):
+    """{name: source} of what sources define for others."""
+    return {name: source for source, path in objects for name in symbols(path, "--defined-only", "--extern-only")}
+
+
+def check_folders(tree):
+    """A folder uses nothing of a folder that it may not include, however it came by the declaration."""
+    objects = tree.objects()
+    owner = owners(objects)
+    for source, path in objects:
+        folder = source.split("/")[0]
+        allowed = {header.split("/")[0] for header in layers.MAY_INCLUDE[folder] if header != "driver/driver.h"}
+        for name in sorted(symbols(path, "--undefined-only") & set(owner)):
+            other = owner[name].split("/")[0]
+            if other not in allowed | {folder}:
+                yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
+                                      f"{folder} must not use {name} of {other}")
+
+
+def check_use(tree):
+    """Whatever a source defines for others, another source uses."""
+    objects = tree.objects()
+    used = {name for _, path in objects for name in symbols(path, "--undefined-only")}
+    for name, source in sorted(owners(objects).items()):
+        if name not in used | intercepted(tree) | set(UNCALLED):
+            yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
+                                  f"{name} is used by no other source: make it static, or delete it")
 
 
 def code_relocations(path):
@@ -100,7 +147,7 @@ def check_overrides(tree):
 
 def check(tree):
     """What the library exports, needs, keeps and calls."""
-    for part in (check_exports, check_needed, check_variables, check_pool, check_overrides):
+    for part in (check_exports, check_needed, check_variables, check_pool, check_folders, check_use, check_overrides):
         yield from part(tree)
 
 

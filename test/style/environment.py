@@ -4,16 +4,24 @@ import re
 import house
 
 ONLY_SITE = "src/config/config.c"
-READS = re.compile(r"\b(?:(?:secure_)?getenv|environ|__environ|setenv|putenv)\b")
+READS = re.compile(r"\b(?:(?:__)?(?:secure_)?getenv|_{0,2}environ)\b")
+WRITES = re.compile(r"\b(?:setenv|unsetenv|putenv|clearenv)\b")
 
 
 def check(tree):
-    """The library reads the environment in one file and writes it nowhere. (The simulated device is no part of it.)"""
-    for path in tree.files(*house.C_SOURCES, under="src"):
-        if path != ONLY_SITE and not path.startswith("src/sim/"):
+    """The library reads the environment at one place and writes it nowhere. (The simulated device is no part of it.)"""
+    sites = []
+    for path in tree.files(under="src"):
+        if not path.startswith("src/sim/"):
             for number, line in tree.code_lines(path):
+                if WRITES.search(line):
+                    yield house.Complaint(path, number, "the program's environment is not ours to change")
                 if READS.search(line):
-                    yield house.Complaint(path, number, f"the environment is read in {ONLY_SITE} and nowhere else")
+                    sites.append((path, number))
+    allowed = [site for site in sites if site[0] == ONLY_SITE][:1]
+    for path, number in sites:
+        if (path, number) not in allowed:
+            yield house.Complaint(path, number, f"the environment is read once, in {ONLY_SITE}")
 
 
 if __name__ == "__main__":

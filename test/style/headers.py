@@ -19,15 +19,15 @@ def compile_alone(tree, path, *command):
 
 
 def check(tree):
-    """Each header compiles alone as C11; a public one also as C99 and as C++."""
+    """Each header compiles alone as C11; a public one also as C99 and as C++. Those of tests may use GNU's C library."""
     languages = [("C11", ["gcc", "-std=c11", "-x", "c"], ""),
                  ("C99", ["gcc", "-std=c99", "-x", "c"], PUBLIC)]
     if shutil.which("g++"):
         languages.append(("C++", ["g++", "-std=c++11", "-x", "c++"], PUBLIC))
-    headers = tree.files(".h", under="src") + tree.files(".h", under="include")
-    for path in headers:
+    for path in tree.files(".h", under="src") + tree.files(".h", under="include") + tree.files(".h", under="test"):
         for language, command, prefix in languages:
-            error = compile_alone(tree, path, *command) if path.startswith(prefix) else None
+            macros = ["-D_GNU_SOURCE"] if path.startswith("test/") else []
+            error = compile_alone(tree, path, *command, *macros) if path.startswith(prefix) else None
             if error:
                 yield house.Complaint(path, 1, f"does not compile alone as {language}: {error}")
 

@@ -6,6 +6,7 @@ complain about, 1 complaints (each names file and line), 77 cannot be checked he
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -26,6 +27,10 @@ class Complaint(NamedTuple):
 
 class CannotCheck(Exception):
     """A tool is missing; the text names it and how to get it."""
+
+
+class ToolFailed(Exception):
+    """A tool that ended badly without a complaint about a file."""
 
 
 class Tree:
@@ -62,11 +67,16 @@ class Tree:
     def objects(self):
         """(source relative to src/, object) of everything that libvpmm.so is made of."""
         top = os.path.join(self.build, "src")
+        found = []
         for where, _, names in sorted(os.walk(top)):
             folder = os.path.relpath(where, top).split(os.sep)[0]
-            for name in sorted(names):
-                if name.endswith(".c.o") and folder != "sim":
-                    yield f"{folder}/{name.removesuffix('.o')}", os.path.join(where, name)
+            found += [(f"{folder}/{name.removesuffix('.o')}", os.path.join(where, name)) for name in sorted(names)
+                      if name.endswith(".c.o") and folder != "sim"]
+        missing = {path.split("/")[1] for path in self.files(".c", under="src")} - {"sim"}
+        missing -= {source.split("/")[0] for source, _ in found}
+        if missing:
+            raise ToolFailed(f"no objects of {', '.join(sorted(missing))} below {top}")
+        return found
 
 
 def without_comments(text):
@@ -83,6 +93,15 @@ def without_comments(text):
 def tool_output(*command):
     """What the command prints; a command that fails is an error of the check."""
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def find_tool(name, version, package):
+    """Versions disagree about details, so only one of them is asked."""
+    for spelling in (f"{name}-{version}", name):
+        path = shutil.which(spelling)
+        if path and re.search(rf"(?:version|Cppcheck) {version}\b", tool_output(path, "--version")):
+            return path
+    raise CannotCheck(f"needs {name} {version} (apt-get install {package})")
 
 
 def run(check):

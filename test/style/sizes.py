@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+import re
 import shutil
 import subprocess
 
@@ -6,22 +7,40 @@ import house
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
-MEASURED = (*house.C_SOURCES, ".cu", ".cuh", ".py", ".sh")
+# Language of ctags -> its kinds of functions, and how its files end.
+LANGUAGES = {
+    "C": ("f", house.C_SOURCES),
+    "C++": ("f", (".cu", ".cuh")),
+    "Python": ("fm", (".py",)),
+}
+MEASURED = (*house.C_SOURCES, ".cu", ".cuh", ".def", ".py", ".sh", ".build")
 # Path or path:function -> why it may be longer.
-EXCUSED = {}
+EXCUSED = {
+    "test/preload/stub/names.def": "a list of names",
+}
+
+
+def is_source(tree, path):
+    return path.endswith(MEASURED) or tree.read(path).startswith("#!")
 
 
 def long_files(tree):
-    for path in tree.files(*MEASURED) + tree.files(under="scripts"):
+    for path in tree.files():
         n_lines = len(tree.read(path).splitlines())
-        if n_lines > FILE_LINES_MAX and path not in EXCUSED:
+        if n_lines > FILE_LINES_MAX and path not in EXCUSED and is_source(tree, path):
             yield house.Complaint(path, n_lines, f"{n_lines} lines; a file has at most {FILE_LINES_MAX}")
 
 
-def functions(tree, paths):
-    """(path, name, first line, last line) of each C function. ctags counts from the name's line."""
-    output = house.tool_output("ctags", "-f", "-", "--language-force=C", "--kinds-C=f", "--fields=ne",
-                               *map(tree.absolute, paths))
+def paths_in(tree, language):
+    return [path for path in tree.files() if path.endswith(LANGUAGES[language][1]) or
+            (language == "Python" and re.match(r"#!.*python", tree.read(path)))]
+
+
+def functions(tree, language, paths):
+    """(path, name, first line, last line) of each function. ctags counts from the name's line."""
+    output = house.tool_output("ctags", "-f", "-", f"--language-force={language}",
+                               f"--kinds-{language}={LANGUAGES[language][0]}", "--fields=ne",
+                               *map(tree.absolute, paths)) if paths else ""
     by_absolute = {tree.absolute(path): path for path in paths}
     for row in output.splitlines():
         name, absolute, *_ = row.split("\t")
@@ -31,10 +50,12 @@ def functions(tree, paths):
 
 
 def long_functions(tree):
-    for path, name, first, last in functions(tree, tree.files(*house.C_SOURCES)):
-        n_lines = last - first + 1
-        if n_lines > FUNCTION_LINES_MAX and f"{path}:{name}" not in EXCUSED:
-            yield house.Complaint(path, first, f"{name} has {n_lines} lines; a function has at most {FUNCTION_LINES_MAX}")
+    for language in LANGUAGES:
+        for path, name, first, last in functions(tree, language, paths_in(tree, language)):
+            n_lines = last - first + 1
+            if n_lines > FUNCTION_LINES_MAX and f"{path}:{name}" not in EXCUSED:
+                yield house.Complaint(path, first,
+                                      f"{name} has {n_lines} lines; a function has at most {FUNCTION_LINES_MAX}")
 
 
 def need_ctags():

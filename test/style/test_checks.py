@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Feeds every check a tree that breaks its rule and sees it complain at the right place, and one that does not."""
+import json
 import os
 import shutil
 import subprocess
@@ -10,14 +11,17 @@ import unittest
 sys.dont_write_bytecode = True
 
 import binary
+import cppcheck
 import environment
 import format as formatting
 import headers
 import house
 import layers
 import sizes
+import tidy
 import words
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 LICENCE = "/* SPDX-License-Identifier: MIT */\n"
 API_DEF = LICENCE + "#ifndef VPMM_API\n#define VPMM_API(name)\n#endif\nVPMM_API(cuOne)\nVPMM_API(cuTwo)\n"
 
@@ -59,6 +63,11 @@ class Layers(CheckTest):
         self.bad("src/route/route.c", '#include "observe/dump.h"')
         self.bad("src/preload/entry.c", '#include "sim/engine.h"')
         self.bad("src/base/lock.c", '#include "config/config.h"')
+        self.bad("src/base/lock.c", "#include <heap/heap.h>")
+        self.bad("src/base/lock.c", '#include "../heap/heap.h"')
+        self.bad("src/base/lock.c", "#include HEADER")
+        self.bad("src/base/lock.c", "#include_next <stdint.h>")
+        self.bad("src/base/words.inc", '#include "heap/heap.h"')
 
     def test_unknown_folder(self):
         self.write("src/misc/misc.c", LICENCE)
@@ -78,6 +87,19 @@ class Environment(CheckTest):
         self.write("src/route/route.c", '/* getenv */\nint x = getenv("X") != 0;\n')
         self.assertEqual(self.complaints(environment.check), [("src/route/route.c", 2)])
 
+    def test_second_site_in_the_same_file(self):
+        self.write("src/config/config.c", 'extern char **environ;\nint y = getenv("X") != 0;\n')
+        self.assertEqual(self.complaints(environment.check), [("src/config/config.c", 2)])
+
+    def test_other_spellings(self):
+        self.write("src/preload/api.def", 'A(__secure_getenv("X"))\n')
+        self.write("src/route/route.c", 'const char *path = "/proc/self/environ";\n')
+        self.assertEqual(self.complaints(environment.check), [("src/preload/api.def", 1), ("src/route/route.c", 1)])
+
+    def test_writes(self):
+        self.write("src/config/config.c", "int x(void) { return clearenv(); }\n")
+        self.assertEqual(self.complaints(environment.check), [("src/config/config.c", 1)])
+
 
 class Sizes(CheckTest):
     def setUp(self):
@@ -93,11 +115,21 @@ class Sizes(CheckTest):
         self.write("src/base/b.c", "int x;\nvoid longer(void)\n{\n" + 58 * body + "}\n")
         self.assertEqual(self.complaints(sizes.check), [("src/base/b.c", 2)])
 
+    def test_long_functions_of_other_languages(self):
+        self.write("test/a.cu", "__global__ void\nlonger(int x)\n{\n" + 58 * "    x++;\n" + "}\n")
+        self.write("test/a.py", "class A:\n    def longer():\n" + 60 * "        x = 1\n")
+        self.write("scripts/b", "#!/usr/bin/env python3\ndef longer():\n" + 60 * "    x = 1\n")
+        self.assertEqual(sorted(self.complaints(sizes.check)), [("scripts/b", 2), ("test/a.cu", 2), ("test/a.py", 2)])
+
     def test_long_file(self):
         self.write("test/a.c", 400 * "\n")
         self.write("test/b.c", 401 * "\n")
-        self.write("scripts/c", 401 * "\n")
-        self.assertEqual(sorted(self.complaints(sizes.check)), [("scripts/c", 401), ("test/b.c", 401)])
+        self.write("scripts/c", "#!/bin/sh\n" + 400 * "\n")
+        self.write("test/d", "#!/bin/sh\n" + 400 * "\n")
+        self.write("src/e.def", 401 * "\n")
+        self.write("docs/f.md", 401 * "\n")
+        self.assertEqual(sorted(self.complaints(sizes.check)),
+                         [("scripts/c", 401), ("src/e.def", 401), ("test/b.c", 401), ("test/d", 401)])
 
 
 class Words(CheckTest):
@@ -120,11 +152,24 @@ class Words(CheckTest):
 
 
 class Format(CheckTest):
-    def test_unformatted(self):
+    def setUp(self):
+        super().setUp()
         try:
             formatting.find_formatter()
         except house.CannotCheck as reason:
             self.skipTest(str(reason))
+
+    def test_switched_off(self):
+        self.write(".clang-format", "BasedOnStyle: LLVM\n")
+        self.write("src/base/a.c", "int a;\n// clang-" + "format off\nint  b;\n")
+        self.assertEqual(self.complaints(formatting.check), [("src/base/a.c", 2)])
+
+    def test_unreadable_configuration(self):
+        self.write(".clang-format", "NoSuchOption: 1\n")
+        self.write("src/base/a.c", "int a;\n")
+        self.assertEqual(self.complaints(formatting.check), [(".clang-format", 1)])
+
+    def test_unformatted(self):
         self.write(".clang-format", "BasedOnStyle: LLVM\nIndentWidth: 4\n")
         self.write("src/base/a.c", "int a;\nint  b;\n")
         self.write("src/base/b.c", "int a;\n")
@@ -136,7 +181,9 @@ class Headers(CheckTest):
     def test_incomplete(self):
         self.write("src/base/a.h", "uint64_t a(void);\n")
         self.write("src/base/b.h", "#include <stdint.h>\nuint64_t b(void);\n")
-        self.assertEqual(self.complaints(headers.check), [("src/base/a.h", 1)])
+        self.write("test/unit/c.h", "#include <fcntl.h>\nint mode = O_TMPFILE;\nuint64_t c(void);\n")
+        self.assertEqual(self.complaints(headers.check), [("src/base/a.h", 1), ("test/unit/c.h", 1)])
+        self.assertNotIn("O_TMPFILE", self.texts(headers.check))
 
     def test_public(self):
         self.write("include/vpmm/a.h", "int a(int class);\n")
@@ -155,6 +202,7 @@ class Binary(CheckTest):
         return path + ".o"
 
     def link(self, code, *options):
+        binary.symbols.cache_clear()
         self.write(binary.API, API_DEF)
         path = self.compile("preload/wrap.c", code)
         subprocess.run(["gcc", "-shared", path, "-o", os.path.join(self.tree.build, binary.LIBRARY), *options], check=True)
@@ -171,6 +219,8 @@ class Binary(CheckTest):
     def test_needed(self):
         self.link("void dlsym(void) {}", "-Wl,--no-as-needed", "-lm")
         self.assertIn("needs libm.so", self.texts(binary.check_needed))
+        self.link("extern int cuInit(int) __attribute__((weak)); int f(void) { return cuInit ? cuInit(0) : 0; }")
+        self.assertIn("leaves cuInit to whoever loads it", self.texts(binary.check_needed))
         self.link("void dlsym(void) {}")
         self.assertEqual(self.texts(binary.check_needed), "")
 
@@ -178,8 +228,10 @@ class Binary(CheckTest):
         self.compile("pool/a.c", "int counter; int *count(void) { return &counter; }")
         self.compile("pool/b.c", "static __thread int depth; int f(void) { return depth++; }")
         self.compile("pool/c.c", "static const char *const texts[] = {\"a\"}; const char *t(int i) { return texts[i]; }")
+        self.compile("pool/d.c", "__attribute__((section(\"own\"))) int counter = 1; int *count(void) { return &counter; }")
         self.compile("preload/entry.c", "int counter; int *entry(void) { return &counter; }")
-        self.assertEqual(self.complaints(binary.check_variables), [("src/pool/a.c", 1), ("src/pool/b.c", 1)])
+        self.assertEqual(self.complaints(binary.check_variables),
+                         [("src/pool/a.c", 1), ("src/pool/b.c", 1), ("src/pool/d.c", 1)])
 
     def test_pool(self):
         self.compile("base/text.c", "void vpmm_text(void) {} void vpmm_lock_take(void) {}")
@@ -190,14 +242,93 @@ class Binary(CheckTest):
         self.assertEqual(self.texts(binary.check_pool), "src/pool/b.c:1: the pool must not use malloc\n"
                                                         "src/pool/b.c:1: the pool must not use vpmm_lock_take")
 
+    def test_folders(self):
+        self.write("src/pool/a.c", "\nvoid vpmm_heap(void);\n")
+        self.compile("pool/a.c", "void vpmm_heap(void); void vpmm_base(void); void a(void) { vpmm_heap(); vpmm_base(); }")
+        self.compile("heap/heap.c", "void vpmm_cuda(void); void vpmm_heap(void) { vpmm_cuda(); }")
+        self.compile("driver/cuda.c", "void vpmm_cuda(void) {}")
+        self.compile("base/base.c", "void vpmm_base(void) {}")
+        self.write("src/heap/heap.c", "")
+        self.assertEqual(self.texts(binary.check_folders), "src/heap/heap.c:1: heap must not use vpmm_cuda of driver\n"
+                                                           "src/pool/a.c:2: pool must not use vpmm_heap of heap")
+
+    def test_use(self):
+        self.write(binary.API, API_DEF)
+        self.write("src/base/a.c", "\nvoid vpmm_unused(void) {}\n")
+        self.compile("base/a.c", "void vpmm_unused(void) {} void vpmm_used(void) {} void vpmm_heap_audit(void) {}")
+        self.compile("preload/b.c", "void vpmm_used(void); void cuOne(void) { vpmm_used(); }")
+        self.assertEqual(self.complaints(binary.check_use), [("src/base/a.c", 2)])
+
+    def test_objects_that_are_not_there(self):
+        self.write("src/pool/a.c", "")
+        self.compile("base/a.c", "int vpmm_base(void) { return 1; }")
+        with self.assertRaises(house.ToolFailed):
+            list(binary.check_pool(self.tree))
+
     def test_overrides(self):
         self.write(binary.API, API_DEF)
         self.compile("preload/table.c", "void cuOne(void); void (*const table[])(void) = {cuOne};")
         self.compile("preload/call.c", "void cuTwo(void); void f(void) { cuTwo(); cuTwo(); }")
+        self.compile("preload/own.c", "__attribute__((visibility(\"default\"))) void cuOne(void) {} void h(void) { cuOne(); }",
+                     "-fvisibility=hidden")
         self.compile("driver/call.c", "void *dlsym(void *, const char *); void *g(void) { return dlsym(0, \"x\"); }", "-O0")
         self.assertEqual(self.texts(binary.check_overrides),
                          "src/driver/call.c:1: calls dlsym, which the library itself intercepts\n"
-                         "src/preload/call.c:1: calls cuTwo, which the library itself intercepts")
+                         "src/preload/call.c:1: calls cuTwo, which the library itself intercepts\n"
+                         "src/preload/own.c:1: calls cuOne, which the library itself intercepts")
+
+
+class Analysis(CheckTest):
+    """A source with one mistake that only this tool sees, in a tree that has the project's own settings."""
+
+    def setUp(self):
+        super().setUp()
+        for path in (".clang-tidy", "test/.clang-tidy", "src/sim/.clang-tidy"):
+            with open(os.path.join(HERE, "..", "..", path), encoding="utf-8") as file:
+                self.write(path, file.read())
+        self.write("src/base/good.c", "int good(int x);\nint good(int x)\n{\n    return x;\n}\n")
+
+    def build(self, *paths):
+        entries = [{"directory": self.tree.build, "file": f"../{path}", "command": f"cc -I../src -c ../{path}"}
+                   for path in paths]
+        self.write("build/compile_commands.json", json.dumps(entries))
+
+    def found(self, check):
+        try:
+            return self.complaints(check)
+        except house.CannotCheck as reason:
+            self.skipTest(str(reason))
+
+    def test_tidy(self):
+        null = "int bad(const int *p);\nint bad(const int *p)\n{\n    return p ? 0 : *p;\n}\n"
+        self.write("src/base/bad.c", null)
+        self.write("src/sim/bad.c", null)
+        self.write("src/base/bad.h", "#define TWICE(x) x * 2\n")
+        self.write("src/base/macro.c", '#include "base/bad.h"\nint y = TWICE(2);\n')
+        self.write("test/alone.c", "int f(int x)\n{\n    return x == x;\n}\n")
+        self.write("test/null.c", null)
+        self.build("src/base/good.c", "src/base/bad.c", "src/base/macro.c", "src/sim/bad.c", "test/null.c")
+        self.assertEqual(self.found(tidy.check), [("src/base/bad.c", 4), ("src/base/bad.h", 1), ("src/sim/bad.c", 4),
+                                                  ("test/alone.c", 3)])
+
+    def test_tidy_with_unreadable_settings(self):
+        self.write(".clang-tidy", "NoSuchOption: 1\n")
+        self.build("src/base/good.c")
+        with self.assertRaises(house.ToolFailed):
+            self.found(tidy.check)
+
+    def test_cppcheck(self):
+        self.write("src/base/bad.c", "int bad(unsigned x)\n{\n    return x + 5 < 0 ? 1 : 0;\n}\n")
+        self.write("src/base/said.c", "int f(unsigned x)\n{\n    /* cppcheck-suppress unsignedLessThanZero ; to be seen */\n"
+                                      "    return x + 5 < 0 ? 1 : 0;\n}\n")
+        self.write("test/bad.c", "int bad(unsigned x)\n{\n    return x + 5 < 0 ? 1 : 0;\n}\n")
+        self.build("src/base/good.c", "src/base/bad.c", "src/base/said.c", "test/bad.c")
+        self.assertEqual(self.found(cppcheck.check), [("src/base/bad.c", 3)])
+
+    def test_missing_tool(self):
+        with self.assertRaises(house.CannotCheck) as raised:
+            house.find_tool("no-such-tool", 1, "some-package")
+        self.assertIn("apt-get install some-package", str(raised.exception))
 
 
 if __name__ == "__main__":

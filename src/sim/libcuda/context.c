@@ -2,6 +2,8 @@
 /* Contexts: created, primary, green, current; their events and peers. */
 #include "sim/libcuda/machine.h"
 
+#include <string.h>
+
 /* Checks that the thread has a context, and answers a setting that the simulated device does not
  * have. */
 static CUresult setting(struct sim *sim, size_t bytes, void *value_out)
@@ -9,8 +11,7 @@ static CUresult setting(struct sim *sim, size_t bytes, void *value_out)
     CUdevice device;
     CUresult result = sim_ctx_get_device(sim, &device);
     if (result == CUDA_SUCCESS && value_out)
-        for (size_t i = 0; i < bytes; i++)
-            ((unsigned char *)value_out)[i] = 0;
+        memset(value_out, 0, bytes);
     return result;
 }
 

@@ -94,6 +94,22 @@ bool vpmm_sim_peek(CUdevice device, CUdeviceptr address, void *bytes_out, size_t
     return sim && sim_peek(sim, device, address, bytes_out, bytes);
 }
 
+CUresult vpmm_sim_launch(CUstream stream, const struct sim_kernel *kernel)
+{
+    struct sim *sim = simcuda_machine();
+    return sim ? sim_launch(sim, stream, kernel) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+bool vpmm_sim_read(struct sim_view *view, CUdeviceptr address, void *bytes_out, size_t bytes)
+{
+    return sim_read(view, address, bytes_out, bytes);
+}
+
+bool vpmm_sim_write(struct sim_view *view, CUdeviceptr address, const void *bytes, size_t n_bytes)
+{
+    return sim_write(view, address, bytes, n_bytes);
+}
+
 struct vpmm_sim_spin {
     struct sim_range range;
     unsigned char byte;

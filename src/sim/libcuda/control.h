@@ -25,6 +25,11 @@ bool vpmm_sim_step(void);
 uint64_t vpmm_sim_drain(void);
 bool vpmm_sim_peek(CUdevice device, CUdeviceptr address, void *bytes_out, size_t bytes);
 
+/* As sim_launch(), sim_read() and sim_write(). */
+CUresult vpmm_sim_launch(CUstream stream, const struct sim_kernel *kernel);
+bool vpmm_sim_read(struct sim_view *view, CUdeviceptr address, void *bytes_out, size_t bytes);
+bool vpmm_sim_write(struct sim_view *view, CUdeviceptr address, const void *bytes, size_t n_bytes);
+
 /* A kernel on `stream` that runs until it is released and then writes `byte` over a range (none
  * where `bytes` is 0). `per_thread`: NULL is the thread's own stream. NULL when it could not be
  * queued. */

@@ -72,8 +72,8 @@ static void parse(void)
     wanted.hang_ms = (unsigned)number("VPMM_SIM_HANG_MS", 20000);
     strictness(number("VPMM_SIM_STRICT", 0));
     stubs = number("VPMM_SIM_STUBS", 0) != 0;
-    if (getenv("VPMM_SIM_LOOKUPS"))
-        lookups_file = strdup(getenv("VPMM_SIM_LOOKUPS"));
+    const char *lookups = getenv("VPMM_SIM_LOOKUPS");
+    lookups_file = lookups ? strdup(lookups) : NULL;
 }
 
 static void fault_from_environment(struct sim *sim)

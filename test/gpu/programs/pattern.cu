@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks of 2 to 512 MiB, each with a pattern of its own written by a kernel, come and go on six
  * streams through both ways to allocate and both ways to free; every block is checked before its
- * free, and all of them after each request so large that a remapping pool must remap. Argument: the
- * number of threads (1). */
+ * free, and all of them after each request so large that a remapping pool must remap. Arguments:
+ * the number of threads (1), and the MiB that they share (as much as the device and the time
+ * allow). */
 #include "common.cuh"
 
 #include <algorithm>
@@ -153,7 +154,9 @@ int main(int argc, char **argv)
 {
     begin();
     int n = argc > 1 ? std::stoi(argv[1]) : 1;
-    size_t budget_bytes = std::min(60 * GIB, device_bytes() / 20 * 9) / n;
+    size_t budget_bytes =
+        argc > 2 ? std::stoul(argv[2]) * MIB : std::min(60 * GIB, device_bytes() / 20 * 9);
+    budget_bytes /= n;
     std::vector<Tally> tallies(n);
     std::vector<size_t> allocations(n);
     std::vector<std::thread> threads;

@@ -157,6 +157,8 @@ static void *storm(void *number)
         if (*at)
             must(is_async ? cuMemFreeAsync(*at, NULL) : cuMemFree(*at));
         must(is_async ? cuMemAllocAsync(at, bytes, NULL) : cuMemAlloc(at, bytes));
+        if (step == N_STEPS / 2)
+            (void)raise(SIGUSR1);
     }
     for (int i = 0; i < N_BLOCKS; i++)
         if (blocks[i])
@@ -165,7 +167,7 @@ static void *storm(void *number)
     return NULL;
 }
 
-/* Any thread may be the one that is interrupted. */
+/* Any thread may be the one that is interrupted, and each is at least once, by itself. */
 static void scene_storm(void)
 {
     pthread_t threads[N_THREADS];

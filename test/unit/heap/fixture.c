@@ -11,20 +11,29 @@
 
 #include <cmocka.h>
 
+/* Of several threads one gets the failure. */
+static bool is_to_fail(struct fixture *fixture)
+{
+    uint64_t left = vpmm_atomic_load(&fixture->maps_until_failure);
+    while (left && !vpmm_atomic_swap_if(&fixture->maps_until_failure, &left, left - 1))
+        continue;
+    return left == 1;
+}
+
 static void *memory_map(void *self, size_t bytes)
 {
     struct fixture *fixture = self;
-    if (fixture->maps_until_failure && --fixture->maps_until_failure == 0)
+    if (is_to_fail(fixture))
         return NULL;
     void *address = vpmm_memory_system.map(NULL, bytes);
-    fixture->maps_outstanding += address != NULL;
+    vpmm_atomic_add(&fixture->maps_outstanding, address != NULL);
     return address;
 }
 
 static void memory_unmap(void *self, void *address, size_t bytes)
 {
     struct fixture *fixture = self;
-    fixture->maps_outstanding--;
+    vpmm_atomic_sub(&fixture->maps_outstanding, 1);
     vpmm_memory_system.unmap(NULL, address, bytes);
 }
 

@@ -4,6 +4,7 @@
 #ifndef VPMM_TEST_UNIT_HEAP_FIXTURE_H
 #define VPMM_TEST_UNIT_HEAP_FIXTURE_H
 
+#include "base/atomic.h"
 #include "heap/heap.h"
 #include "sim/engine.h"
 
@@ -21,9 +22,9 @@ struct fixture_params {
 struct fixture {
     struct sim *sim;
     struct vpmm_driver driver;
-    struct vpmm_memory memory;   /* counts, and fails on cue */
-    uint64_t maps_until_failure; /* 0: never */
-    uint64_t maps_outstanding;
+    struct vpmm_memory memory;        /* counts, and fails on cue; any thread */
+    vpmm_atomic64 maps_until_failure; /* 0: never */
+    vpmm_atomic64 maps_outstanding;
     struct vpmm_order *order;
     struct vpmm_heap *heap;
     struct vpmm_context *context;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Who may reuse what, and when: docs/DESIGN.md section 3, through the heap, on an adversarial
  * device. */
-#define _GNU_SOURCE
 #include "fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <pthread.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -291,50 +289,6 @@ static void test_free_during_a_capture_is_parked(void **state)
     fixture_teardown(&f);
 }
 
-struct racer {
-    struct fixture *fixture;
-    uint64_t address;
-    pthread_barrier_t *barrier;
-    enum vpmm_status status;
-};
-
-static void *race(void *argument)
-{
-    struct racer *racer = argument;
-    enum vpmm_status wait;
-    (void)pthread_barrier_wait(racer->barrier);
-    racer->status = vpmm_heap_free(racer->fixture->heap, racer->address, NULL, &wait);
-    return NULL;
-}
-
-/* 3.10: of two frees of one block one wins, and the block has one owner afterwards. */
-static void test_double_free_has_one_winner(void **state)
-{
-    (void)state;
-    struct fixture f;
-    setup(&f);
-    for (int round = 0; round < 200; round++) {
-        pthread_barrier_t barrier;
-        pthread_t threads[2];
-        struct racer racers[2];
-        uint64_t p = fixture_malloc(&f, 1, NULL);
-        assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
-        for (int i = 0; i < 2; i++) {
-            racers[i] = (struct racer){&f, p, &barrier, VPMM_FAILED};
-            assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
-        }
-        for (int i = 0; i < 2; i++)
-            assert_int_equal(pthread_join(threads[i], NULL), 0);
-        assert_int_equal(pthread_barrier_destroy(&barrier), 0);
-        assert_int_equal((racers[0].status == VPMM_OK) + (racers[1].status == VPMM_OK), 1);
-        assert_int_equal(
-            (racers[0].status == VPMM_NOT_FOUND) + (racers[1].status == VPMM_NOT_FOUND), 1);
-        fixture_audit(&f);
-    }
-    assert_int_equal(fixture_totals(&f).live_pages, 0);
-    fixture_teardown(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,7 +302,6 @@ int main(void)
         cmocka_unit_test(test_legacy_stream_orders_blocking_streams),
         cmocka_unit_test(test_prior_fence_is_carried_on),
         cmocka_unit_test(test_free_during_a_capture_is_parked),
-        cmocka_unit_test(test_double_free_has_one_winner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

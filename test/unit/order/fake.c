@@ -180,9 +180,7 @@ static enum vpmm_status event_record(void *self, vpmm_event_handle handle,
     if (status)
         return leave(fake, status);
     set_recorded(fake, event, stream);
-    if (stream == VPMM_STREAM_LEGACY)
-        fake->n_misused += fake->contexts[event->context].n_captures > 0;
-    else if (stream != VPMM_STREAM_PER_THREAD)
+    if (stream != VPMM_STREAM_LEGACY && stream != VPMM_STREAM_PER_THREAD)
         event->is_captured = fake->streams[(uintptr_t)stream - STREAM_BASE].is_capturing;
     leave(fake, VPMM_OK);
     if (fake->after_record)

@@ -72,7 +72,7 @@ static void test_capture_parks(void **state)
     assert_int_equal(vpmm_context_captures(context), 1);
     vpmm_fence in_context = free_in_context();
     assert_int_equal(kind_of(in_context), VPMM_FENCE_IS_PARKED);
-    assert_int_equal(free_on_handle(VPMM_STREAM_LEGACY), in_context);
+    assert_int_equal(kind_of(free_on_handle(VPMM_STREAM_LEGACY)), VPMM_FENCE_IS_STREAM);
     assert_int_equal(free_on_handle(fake_stream(0)), in_context);
     assert_int_equal(kind_of(free_on_handle(fake_stream(1))), VPMM_FENCE_IS_STREAM);
     assert_int_equal(kind_of(free_on_handle(VPMM_STREAM_PER_THREAD)), VPMM_FENCE_IS_STREAM);
@@ -147,8 +147,26 @@ static void test_capture_that_did_not_begin(void **state)
     assert_int_equal(vpmm_context_captures(context), 0);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
     vpmm_order_capture_began(order, NULL, fake_stream(0), true);
+}
+
+/* Whose capture it is does not matter: nothing may be recorded until it ends. */
+static void test_capture_of_a_stream_that_cannot_be_told(void **state)
+{
+    (void)state;
     fake.streams[3].is_alive = false;
-    assert_null(vpmm_order_capture_begin(order, fake_stream(3)));
+    struct vpmm_context *ticket = vpmm_order_capture_begin(order, fake_stream(3));
+    assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
+    vpmm_order_capture_began(order, ticket, fake_stream(3), false);
+    assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
+    ticket = vpmm_order_capture_begin(order, fake_stream(3));
+    vpmm_order_capture_began(order, ticket, fake_stream(3), true);
+    assert_true(vpmm_order_has_captures(order));
+    assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
+    vpmm_order_capture_end(order, fake_stream(3));
+    assert_true(vpmm_order_has_captures(order));
+    vpmm_order_capture_ended(order, fake_stream(3));
+    assert_false(vpmm_order_has_captures(order));
+    assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
 }
 
 /* The first capture ended where nobody saw it, for example by a function that is not wrapped. */
@@ -241,15 +259,16 @@ static void test_begin_waits_for_records(void **state)
     pthread_t recorder, capturer;
     vpmm_fence fence = VPMM_FENCE_NONE;
     int stream = 0;
+    struct vpmm_stream legacy;
+    assert_int_equal(vpmm_order_stream(order, VPMM_STREAM_LEGACY, &legacy), VPMM_OK);
+    vpmm_fence pending = free_on_handle(fake_stream(1));
     vpmm_atomic_store(&has_begun, 0);
     fake.stop = FAKE_STOP_RECORD_CONTEXT;
     assert_int_equal(pthread_create(&recorder, NULL, free_context_in_thread, &fence), 0);
     fake_await_stop(&fake);
     assert_int_equal(pthread_create(&capturer, NULL, capture_in_thread, &stream), 0);
-    while (kind_of(free_on_handle(VPMM_STREAM_LEGACY)) != VPMM_FENCE_IS_PARKED) {
-        fake_complete(&fake, fake.last_event);
-        (void)vpmm_order_poll(order);
-    }
+    while (vpmm_order_wait_stream(order, pending, &legacy) != VPMM_CAPTURED)
+        ;
     assert_int_equal(vpmm_atomic_load(&has_begun), 0);
     fake_go(&fake);
     assert_int_equal(pthread_join(recorder, NULL), 0);
@@ -314,6 +333,7 @@ int main(void)
         TEST(test_captures_are_counted),
         TEST(test_capture_closes_every_context),
         TEST(test_capture_that_did_not_begin),
+        TEST(test_capture_of_a_stream_that_cannot_be_told),
         TEST(test_second_begin_counts_once),
         TEST(test_destroyed_stream_captures_no_more),
         TEST(test_record_drawn_into_a_capture),

@@ -2,6 +2,8 @@
 /* Plans that fail: everything is as before. And plans under way, while others use the pool. */
 #include "world.h"
 
+#include "base/table.h"
+
 #include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -132,6 +134,30 @@ static void metadata_that_fails_leaves_no_trace(void **state)
     }
     assert_int_equal(status, VPMM_OK);
     assert_true(n > 1);
+    world_finish(&w);
+}
+
+/* The base of a plan is there, and its new extents have no room for their records. */
+static void records_that_cannot_be_had_leave_no_trace(void **state)
+{
+    (void)state;
+    struct picture before, after;
+    enum vpmm_status status = VPMM_NO_METADATA;
+    uint64_t page;
+    world_init(&w, 2 * MIB, 1, WORLD_PAGES);
+    world_malloc(&w, VPMM_TABLE_CHUNK_RECORDS - 4, 1);
+    world_free(&w, world_malloc(&w, 2, 1), VPMM_FENCE_NONE);
+    take_picture(&before);
+    long n = 0;
+    for (; status; n++) {
+        w.maps_left = n;
+        status = world_try(&w, 10, 1, UINT64_MAX, NULL, &page);
+        w.maps_left = -1;
+        take_picture(&after);
+        if (status)
+            compare(&before, &after);
+    }
+    assert_true(n >= 3);
     world_finish(&w);
 }
 
@@ -276,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_every_step_an_abandoned_plan_leaves_no_trace),
         cmocka_unit_test(metadata_that_fails_leaves_no_trace),
+        cmocka_unit_test(records_that_cannot_be_had_leave_no_trace),
         cmocka_unit_test(a_join_that_fails_leaves_no_trace),
         cmocka_unit_test(a_pool_or_root_without_memory_leaves_nothing_behind),
         cmocka_unit_test(what_is_stuck_is_quarantined_and_stays_held),

@@ -130,6 +130,32 @@ static void a_find_shows_no_mixture(void **state)
     }
 }
 
+static void prepare_one_free(void)
+{
+    world_malloc(&w, 2, 0);
+    world_grow(&w, 5);
+    place = world_address(&w, 2);
+}
+
+/* The low end of the free region is taken, and its record stands for the rest. */
+static void take_low_end(void)
+{
+    allocate(3);
+}
+
+static void check_free_or_taken(void)
+{
+    assert_int_equal(seen_status, VPMM_OK);
+    assert_int_equal(seen.address, place);
+    assert_int_equal(seen.pages, seen.state == VPMM_REGION_LIVE ? 3 : 5);
+}
+
+static void a_find_shows_a_free_region_before_or_after_its_split(void **state)
+{
+    (void)state;
+    meet(prepare_one_free, find_second_page, take_low_end, check_free_or_taken);
+}
+
 /* ---- a change meets a reader ---- */
 
 static uint64_t steady;
@@ -211,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_takes_the_very_region_it_saw),
         cmocka_unit_test(a_find_shows_no_mixture),
+        cmocka_unit_test(a_find_shows_a_free_region_before_or_after_its_split),
         cmocka_unit_test(a_walk_in_the_middle_of_a_change_ends_and_makes_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,6 +162,27 @@ static void the_cap_on_mappings_is_kept(void **state)
     assert_int_equal(world_totals(&w).mappings, 10);
 }
 
+static void plans_under_way_count_for_the_cap_on_mappings(void **state)
+{
+    (void)state;
+    struct vpmm_pool_params params = {2 * MIB, 1, 10};
+    vpmm_pool_destroy(w.pool);
+    assert_int_equal(vpmm_pool_create(&params, &w.memory, &w.pool), VPMM_OK);
+    world_add_root(&w, 0, 64);
+    struct vpmm_want six = world_want(&w, 6, 1);
+    struct vpmm_want five = world_want(&w, 5, 1);
+    struct vpmm_want four = world_want(&w, 4, 1);
+    struct vpmm_plan *first, *second;
+    assert_int_equal(vpmm_pool_plan(w.pool, &six, &first), VPMM_OK);
+    assert_int_equal(vpmm_pool_plan(w.pool, &five, &second), VPMM_NOT_SUPPORTED);
+    assert_int_equal(vpmm_pool_plan(w.pool, &four, &second), VPMM_OK);
+    vpmm_pool_abandon(w.pool, first, 0);
+    assert_int_equal(vpmm_pool_plan(w.pool, &six, &first), VPMM_OK);
+    vpmm_pool_abandon(w.pool, first, 0);
+    vpmm_pool_abandon(w.pool, second, 0);
+    assert_string_equal(world_layout(&w), "");
+}
+
 static void a_plan_may_turn_out_to_need_no_step(void **state)
 {
     (void)state;
@@ -196,6 +217,7 @@ int main(void)
         TEST(exact_sums_need_no_growth_and_others_only_the_shortfall),
         TEST(no_region_spans_two_roots),
         TEST(the_cap_on_mappings_is_kept),
+        TEST(plans_under_way_count_for_the_cap_on_mappings),
         TEST(a_plan_may_turn_out_to_need_no_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

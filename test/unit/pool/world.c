@@ -210,7 +210,7 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
     };
 }
 
-static void check_steps(const struct world *world, const struct vpmm_plan *plan)
+void world_check_plan(const struct world *world, const struct vpmm_plan *plan)
 {
     uint64_t address = plan->address;
     uint64_t created_pages = 0;
@@ -229,7 +229,7 @@ static void check_steps(const struct world *world, const struct vpmm_plan *plan)
 static enum vpmm_status carry_out(struct world *world, struct vpmm_plan *plan,
                                   const struct world_trouble *trouble, uint64_t *address_out)
 {
-    check_steps(world, plan);
+    world_check_plan(world, plan);
     uint64_t done_pages = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         if (trouble && trouble->abandons && i == trouble->after_steps)
@@ -248,8 +248,7 @@ static enum vpmm_status carry_out(struct world *world, struct vpmm_plan *plan,
     return VPMM_FAILED;
 }
 
-/* The new owner follows everything that its pages' last owners may still be running. */
-static void check_owner(struct world *world, uint64_t address, uint64_t pages, uint64_t stream)
+void world_check_owner(struct world *world, uint64_t address, uint64_t pages, uint64_t stream)
 {
     struct vpmm_region_view region;
     assert_int_equal(vpmm_pool_find(world->pool, address, &region), VPMM_OK);
@@ -283,7 +282,7 @@ enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
     world_check(world);
     if (status)
         return status;
-    check_owner(world, address, pages, stream);
+    world_check_owner(world, address, pages, stream);
     *page_out = world_page(world, address);
     return VPMM_OK;
 }

@@ -93,6 +93,11 @@ void world_retry(struct world *world);
 /* Releases at least `pages`, if there are so many; returns the pages. */
 uint64_t world_trim(struct world *world, uint64_t pages, bool unmaps);
 
+/* The steps fill the plan's range without a gap and add up to its totals. */
+void world_check_plan(const struct world *world, const struct vpmm_plan *plan);
+/* The region at `address` is live and of `pages`, and its owner follows everything that its pages'
+ * last owners may still be running. */
+void world_check_owner(struct world *world, uint64_t address, uint64_t pages, uint64_t stream);
 /* Carries one step out. */
 void world_step(struct world *world, struct vpmm_step *step);
 void world_unmap(struct world *world, uint64_t address, uint64_t pages);

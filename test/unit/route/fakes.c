@@ -196,6 +196,12 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     return heap->free_status;
 }
 
+bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
+{
+    heap->given_up_address = address;
+    return !heap->free_status;
+}
+
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out)
 {
@@ -210,6 +216,11 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     assert_true(vpmm_lock_none_held());
     heap->trimmed = heap->releasable < bytes ? heap->releasable : bytes;
     return heap->trimmed;
+}
+
+bool vpmm_heap_relieve(struct vpmm_heap *heap)
+{
+    return vpmm_heap_trim(heap, UINT64_MAX) > 0;
 }
 
 void vpmm_heap_reap(struct vpmm_heap *heap)

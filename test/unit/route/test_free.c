@@ -45,12 +45,32 @@ static void a_stream_that_cannot_be_had_or_captures_frees_nothing(void **state)
     fakes.is_capturing = true;
     assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
     fakes.is_capturing = false;
-    for (int status = VPMM_OK + 1; status < VPMM_STATUS_COUNT; status++) {
-        fakes.stream_status = (enum vpmm_status)status;
+    static const enum vpmm_status refusals[] = {VPMM_INVALID,  VPMM_NO_CONTEXT, VPMM_CONTEXT_GONE,
+                                                VPMM_CAPTURED, VPMM_BROKEN,     VPMM_SHUT_DOWN};
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        fakes.stream_status = refusals[i];
         assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
     }
+    assert_int_equal(fakes.heaps[0].given_up_address, 0);
     assert_int_equal(fakes.heaps[0].freed_address, 0);
     assert_int_equal(free_at(fakes.heaps[0].base, NULL), VPMM_FREED);
+}
+
+/* Bare CUDA would have freed it. */
+static void what_a_stream_cannot_be_told_for_is_given_up(void **state)
+{
+    (void)state;
+    static const enum vpmm_status statuses[] = {VPMM_NO_METADATA, VPMM_NOT_SUPPORTED, VPMM_FAILED};
+    (void)async_malloc(4 * MIB, 0);
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        fakes.stream_status = statuses[i];
+        fakes.heaps[0].given_up_address = fakes.heaps[0].freed_address = 0;
+        assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREED);
+        assert_int_equal(fakes.heaps[0].given_up_address, fakes.heaps[0].base);
+        assert_int_equal(fakes.heaps[0].freed_address, 0);
+    }
+    fakes.heaps[0].free_status = VPMM_NOT_FOUND;
+    assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
 }
 
 static void what_the_wait_met_is_passed_on(void **state)
@@ -145,6 +165,7 @@ int main(void)
         FIXTURE_TEST(foreign_addresses_are_not_ours),
         FIXTURE_TEST(a_free_goes_to_the_heap_of_its_address_on_any_stream),
         FIXTURE_TEST(a_stream_that_cannot_be_had_or_captures_frees_nothing),
+        FIXTURE_TEST(what_a_stream_cannot_be_told_for_is_given_up),
         FIXTURE_TEST(what_the_wait_met_is_passed_on),
         FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void vpmm_heap_check(const struct vpmm_heap *heap)
+{
+    const char *broken = vpmm_pool_audit(heap->pool);
+    if (!broken)
+        return;
+    (void)fprintf(stderr, "vpmm: audit of device %d: %s\n", heap->params.device, broken);
+    abort();
+}

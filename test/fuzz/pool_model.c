@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool_model.h"
+
+#include <string.h>
+
+struct world world;
+struct block blocks[BLOCKS_MAX];
+size_t n_blocks;
+uint64_t n_roots;
+static uint64_t content[EXTENTS_MAX][EXTENT_PAGES_MAX];
+
+static uint64_t *content_of(uint64_t page)
+{
+    const struct world_page *shown = &world.pages[page];
+    assert_true(shown->extent > 0 && shown->extent < EXTENTS_MAX);
+    assert_true(shown->offset < EXTENT_PAGES_MAX);
+    return &content[shown->extent][shown->offset];
+}
+
+void model_init(uint64_t extent_pages_max)
+{
+    n_blocks = 0;
+    n_roots = 0;
+    world_init(&world, (uint64_t)2 << 20, extent_pages_max, 0);
+    model_add_root();
+}
+
+void model_add_root(void)
+{
+    if (n_roots == ROOTS_MAX)
+        return;
+    if (!vpmm_pool_add_root(world.pool, world_address(&world, n_roots * ROOT_PAGES), ROOT_PAGES))
+        n_roots++;
+}
+
+void model_add_block(uint64_t address, uint64_t pages, uint64_t stream, uint64_t number)
+{
+    world_check_owner(&world, address, pages, stream);
+    struct block *block = &blocks[n_blocks++];
+    *block = (struct block){world_page(&world, address), pages, number, false};
+    for (uint64_t i = 0; i < pages; i++) {
+        uint64_t *place = content_of(block->page + i);
+        assert_int_equal(*place, 0);
+        *place = number;
+    }
+}
+
+void model_step(struct vpmm_step *step)
+{
+    world_step(&world, step);
+    if (step->kind != VPMM_STEP_CREATE)
+        return;
+    assert_true(step->pages <= EXTENT_PAGES_MAX);
+    memset(content[step->extent], 0, sizeof content[0]);
+}
+
+void model_drop_block(size_t which, vpmm_fence fence)
+{
+    struct block block = blocks[which];
+    blocks[which] = blocks[--n_blocks];
+    for (uint64_t i = block.page; i < block.page + block.pages; i++) {
+        struct world_page *shown = &world.pages[i];
+        *content_of(i) = 0;
+        shown->fence = fence;
+        world.extents[shown->extent].fences[shown->offset] = fence;
+    }
+}
+
+/* ---- checks ---- */
+
+static void check_block(const struct block *block)
+{
+    for (uint64_t i = 0; i < block->pages; i++)
+        assert_int_equal(*content_of(block->page + i), block->number);
+}
+
+/* What one region may say of itself, and which block it is. */
+static void check_region(const struct vpmm_region_view *region, uint64_t *n_live)
+{
+    struct vpmm_region_view found;
+    uint64_t page = world_page(&world, region->address);
+    uint64_t inner = region->address + region->pages * world.page_bytes - 1;
+    assert_int_equal(vpmm_pool_find(world.pool, inner, &found), VPMM_OK);
+    assert_int_equal(found.state, region->state);
+    assert_int_equal(found.address, region->address);
+    assert_int_equal(found.pages, region->pages);
+    if (region->state != VPMM_REGION_LIVE)
+        return;
+    (*n_live)++;
+    for (size_t i = 0; i < n_blocks; i++)
+        if (blocks[i].page == page) {
+            assert_int_equal(blocks[i].pages, region->pages);
+            assert_int_equal(blocks[i].number, region->owner.id);
+            assert_false(blocks[i].is_claimed);
+            return;
+        }
+    fail_msg("a live region that nobody has: %s", world_layout(&world));
+}
+
+/* The longest run of free neighbours; of those only that the present stream may build on, unless
+ * `with_pending`. */
+static uint64_t largest_run(bool with_pending)
+{
+    struct vpmm_region_view region;
+    uint64_t cursor = 0, run = 0, run_end = 0, largest = 0;
+    while (vpmm_pool_next(world.pool, &cursor, &region)) {
+        uint64_t page = world_page(&world, region.address);
+        bool goes_on = page == run_end && page % ROOT_PAGES;
+        bool counts =
+            region.state == VPMM_REGION_FREE &&
+            (with_pending || world.view.ask(&world, region.fence) != VPMM_VERDICT_PENDING);
+        run = counts ? (goes_on ? run : 0) + region.pages : 0;
+        run_end = page + region.pages;
+        largest = run > largest ? run : largest;
+    }
+    return largest;
+}
+
+uint64_t model_largest_usable(void)
+{
+    return largest_run(false);
+}
+
+/* The pages of extents that lie in complete free regions alone and show nowhere else. */
+static uint64_t releasable(const bool *is_complete)
+{
+    uint64_t sum = 0;
+    for (uint64_t page = 0; page < n_roots * ROOT_PAGES; page++) {
+        const struct world_page *shown = &world.pages[page];
+        if (!shown->extent || shown->offset || world.extents[shown->extent].mappings != 1)
+            continue;
+        uint64_t n = 0;
+        while (n < world.extents[shown->extent].pages && is_complete[page + n])
+            n++;
+        if (n == world.extents[shown->extent].pages)
+            sum += n;
+    }
+    return sum;
+}
+
+void model_check(void)
+{
+    static bool is_complete[ROOTS_MAX * ROOT_PAGES];
+    struct vpmm_region_view region;
+    uint64_t cursor = 0, n_live = 0, n_claimed = 0;
+    world_check(&world);
+    memset(is_complete, 0, sizeof is_complete);
+    while (vpmm_pool_next(world.pool, &cursor, &region)) {
+        uint64_t page = world_page(&world, region.address);
+        check_region(&region, &n_live);
+        if (region.state == VPMM_REGION_FREE && region.fence == VPMM_FENCE_NONE)
+            memset(is_complete + page, true, region.pages);
+    }
+    for (size_t i = 0; i < n_blocks; i++) {
+        check_block(&blocks[i]);
+        n_claimed += blocks[i].is_claimed;
+    }
+    assert_int_equal(n_live + n_claimed, n_blocks);
+    assert_int_equal(vpmm_pool_largest_free(world.pool), largest_run(true));
+    assert_int_equal(vpmm_pool_releasable_pages(world.pool), releasable(is_complete));
+}
+
+void model_check_pending(void)
+{
+    static vpmm_fence fences[ROOTS_MAX * ROOT_PAGES];
+    struct vpmm_region_view region;
+    uint64_t cursor = 0;
+    size_t n = vpmm_pool_pending(world.pool, NULL, NULL, fences, ROOTS_MAX * ROOT_PAGES);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_true(fences[i] != fences[j]);
+    while (vpmm_pool_next(world.pool, &cursor, &region)) {
+        size_t i = 0;
+        while (i < n && fences[i] != region.fence)
+            i++;
+        if (region.state == VPMM_REGION_FREE)
+            assert_int_equal(i < n, region.fence != VPMM_FENCE_NONE);
+        if (region.state == VPMM_REGION_FREE && i < n)
+            assert_false(world_is_complete(&world, region.fence));
+    }
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* The naive reference of the model test: what a program's threads, contexts, streams, captures and
+ * blocks are after each step, which queued operation comes after which, and the bytes that every
+ * block must hold. It knows CUDA's rules, and nothing of how they are kept.
+ *
+ * A step is valid when a correct program may make it: every use of a block ordered after its
+ * allocation and after the uses it conflicts with, a free after all uses, nothing that waits for
+ * work which only a later step lets go on, nothing that a capture forbids. */
+#ifndef VPMM_TEST_MODEL_REFERENCE_H
+#define VPMM_TEST_MODEL_REFERENCE_H
+
+#include "program.h"
+
+#define OPERATIONS_MAX 1536
+#define NODES_MAX 32
+#define LANDINGS_MAX 64
+#define HOST_BLOCK_BYTES (4 * GRANULE)
+#define NOBODY UINT32_MAX
+
+/* A set of queued operations. */
+struct set {
+    uint64_t words[OPERATIONS_MAX / 64];
+};
+
+/* What a block holds: nothing known, the pattern of a stamp, or one byte. A pattern stands at the
+ * begin and the end of each granule below `valid_bytes`, and at `tail` if that lies below too. */
+struct content {
+    enum {
+        CONTENT_NONE,
+        CONTENT_PATTERN,
+        CONTENT_BYTE
+    } kind;
+    uint64_t stamp, valid_bytes, tail;
+};
+
+struct operation {
+    struct set before; /* itself included */
+    unsigned context;
+    unsigned waits_for, sets; /* flags, or NOBODY */
+    bool is_clear;            /* comes to an end without another step of the program */
+};
+
+struct block {
+    enum {
+        BLOCK_NEW,
+        BLOCK_LIVE,
+        BLOCK_ABSENT,
+        BLOCK_FREED
+    } state;
+    bool is_async;
+    unsigned context, device; /* that allocated it */
+    uint64_t bytes;
+    struct set born;  /* before its first use; empty for malloc */
+    struct set uses;  /* all of them */
+    struct set reads; /* since the last write */
+    struct set last_write;
+    struct set fence; /* freed: what a pool may have to wait for, */
+    bool is_parked;   /* or all that the context has, once no capture is under way */
+    unsigned fence_context;
+    uint64_t version;
+    struct content content;
+};
+
+struct stream {
+    bool is_alive, is_legacy, is_blocking;
+    unsigned context;
+    unsigned thread;  /* whose own it is, or NOBODY */
+    unsigned capture; /* that it is part of, or NOBODY */
+    uint64_t nodes;   /* there: all that its next node comes after */
+    struct set tail;
+};
+
+struct event {
+    bool is_alive;
+    unsigned context;
+    struct set set;
+    unsigned capture; /* recorded in it, or NOBODY */
+    uint64_t nodes;
+};
+
+/* A kernel of a graph: it takes the pattern of its block's own stamp to the next. Scratch memory is
+ * the graph's own. */
+struct node {
+    bool is_scratch, writes;
+    unsigned block;
+    uint64_t before; /* itself included */
+};
+
+struct graph {
+    bool is_alive;
+    struct node nodes[NODES_MAX];
+    unsigned n;
+    struct set last_launch;
+};
+
+struct capture {
+    bool is_open;
+    unsigned origin, thread;
+    uint64_t mode;
+    struct graph graph;
+};
+
+struct thread {
+    bool is_alive, was_alive;
+    unsigned context; /* current, or CONTEXTS_MAX */
+    uint64_t mode;
+};
+
+struct context {
+    bool is_alive, is_peer; /* whether it reaches the other device's cudaMalloc memory */
+    bool was_alive;
+    unsigned device, retained;
+};
+
+struct reference {
+    struct setting setting;
+    struct thread threads[THREADS_MAX];
+    struct context contexts[CONTEXTS_MAX];
+    struct stream streams[STREAMS_MAX];
+    struct event events[EVENTS_MAX];
+    struct block blocks[BLOCKS_MAX];
+    bool flag_is_set[FLAGS_MAX], flag_is_taken[FLAGS_MAX];
+    struct capture captures[GRAPHS_MAX];
+    struct graph graphs[GRAPHS_MAX];
+    struct operation operations[OPERATIONS_MAX];
+    unsigned n_operations;
+    unsigned n_landings; /* copies to the host */
+    struct set done;     /* known complete by the program */
+};
+
+void reference_start(struct reference *reference, const struct setting *setting);
+/* NULL: the step is valid and made. Otherwise why not, and nothing is changed. */
+const char *reference_make(struct reference *reference, const struct step *step);
+/* The allocation of a step just made failed. */
+void reference_lose_block(struct reference *reference, unsigned block);
+/* The next step of what every program does at its end: let everything go on, wait for it, check and
+ * free all blocks. False when nothing is left to do. */
+bool reference_end(const struct reference *reference, struct step *step_out);
+/* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
+ */
+uint64_t reference_taken(const struct reference *reference, unsigned device);
+
+/* ---- order.c ---- */
+
+void set_add(struct set *set, const struct set *other);
+bool set_has_all(const struct set *set, const struct set *part);
+/* All that work queued on the stream now comes after, what is known complete included. */
+struct set order_before(const struct reference *reference, unsigned stream);
+/* The stream's own work alone. */
+struct set order_own(const struct reference *reference, unsigned stream);
+/* Queues an operation on a stream, after `before` (NULL: order_before). Room is checked before. */
+struct operation *order_queue(struct reference *reference, unsigned stream,
+                              const struct set *before);
+bool order_has_room(const struct reference *reference);
+/* An operation has become able to end, or a flag is set: what follows from it. */
+void order_settle(struct reference *reference);
+bool order_is_clear(const struct reference *reference, const struct set *set);
+struct set order_of_context(const struct reference *reference, unsigned context);
+
+/* ---- the steps, by what they deal with: NULL or why not ---- */
+
+const char *use_make(struct reference *reference, const struct step *step);     /* use.c */
+const char *memory_make(struct reference *reference, const struct step *step);  /* memory.c */
+const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */
+const char *world_make(struct reference *reference, const struct step *step);   /* world.c */
+
+/* Whether the thread may name the stream, which is not part of a capture; NULL or why not. */
+const char *stream_is_usable(const struct reference *reference, const struct step *step);
+/* Whether the thread may name it, captured or not. */
+const char *stream_is_known(const struct reference *reference, const struct step *step);
+/* Whether captures forbid the thread what no capture tolerates. */
+bool capture_forbids(const struct reference *reference, unsigned thread);
+bool capture_is_open(const struct reference *reference);
+/* Whether a stream of the context is part of a capture; blocking ones only, or any. */
+bool capture_is_in(const struct reference *reference, unsigned context, bool blocking_only);
+/* Whether an access of a block after `before` is ordered after all it conflicts with. */
+bool use_is_ordered(const struct block *block, const struct set *before, bool writes);
+/* Marks the access. */
+void use_add(struct block *block, const struct set *operation, bool writes);
+/* Whether work of the context's device reaches the block. */
+bool use_reaches(const struct reference *reference, unsigned context, const struct block *block);
+/* The block holds the pattern of its own next stamp from now on. */
+void block_stamp(struct reference *reference, unsigned block);
+bool block_holds_own_pattern(const struct reference *reference, unsigned block);
+uint64_t block_tail(uint64_t bytes);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "runner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIMIT_SECONDS 60
+
+bool runner_start(struct runner *runner, const char *driver, const char *library)
+{
+    memset(runner, 0, sizeof *runner);
+    runner->outcomes = mmap(NULL, 2 * sizeof *runner->outcomes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    runner->errors = memfd_create("errors", MFD_CLOEXEC);
+    if (runner->outcomes == MAP_FAILED || runner->errors < 0) {
+        perror("model");
+        return false;
+    }
+    return api_open(&runner->bare, driver, NULL) && api_open(&runner->preloaded, driver, library);
+}
+
+static void set(const char *name, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    setenv(name, text, 1);
+}
+
+/* The machine and the library read these at their first call, which is the child's. */
+static void set_environment(const struct setting *setting)
+{
+    set("VPMM_SIM_DEVICES", DEVICES);
+    set("VPMM_SIM_BYTES", setting->device_pages * GRANULE);
+    set("VPMM_SIM_GRANULARITY", GRANULE);
+    set("VPMM_SIM_SEED", setting->seed);
+    set("VPMM_SIM_EAGER", 0);
+    set("VPMM_SIM_HOST_THREAD", 0);
+    set("VPMM_SIM_REUSE_HANDLES", 1);
+    set("VPMM_SIM_RACES", 1);
+    set("VPMM_SIM_HANG_MS", 20);
+    set("VPMM_SIM_STRICT", 2);
+    set("VPMM_PAGE_SIZE", setting->page_bytes);
+    if (setting->extent_pages)
+        set("VPMM_EXTENT", setting->extent_pages);
+    else
+        setenv("VPMM_EXTENT", "auto", 1);
+    set("VPMM_SLACK", setting->slack_bytes);
+    set("VPMM_PAGES", setting->eager_pages);
+    set("VPMM_FREE_SYNC", setting->free_waits);
+    set("VPMM_VA_SIZE", setting->root_bytes);
+    setenv("VPMM_LOG", "none", 1);
+    setenv("VPMM_DUMP_SIGNAL", "none", 1);
+}
+
+static int run_child(struct runner *runner, const struct program *program, bool preloaded)
+{
+    int status;
+    if (ftruncate(runner->errors, 0) || lseek(runner->errors, 0, SEEK_SET))
+        abort();
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) {
+        perror("model: fork");
+        exit(2);
+    }
+    if (child == 0) {
+        dup2(runner->errors, STDERR_FILENO);
+        set_environment(&program->setting);
+        alarm(LIMIT_SECONDS);
+        execute(preloaded ? &runner->preloaded : &runner->bare, program,
+                preloaded ? &runner->outcomes[0] : NULL, &runner->outcomes[preloaded]);
+        exit(0);
+    }
+    while (waitpid(child, &status, 0) != child)
+        continue;
+    return status;
+}
+
+/* The word in the first brackets of the message names the kind of failure. */
+static void read_verdict(struct runner *runner, int status, struct verdict *verdict)
+{
+    char text[sizeof verdict->text];
+    ssize_t n = pread(runner->errors, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    size_t start = strspn(text, "=\n"); /* as sanitizers begin */
+    snprintf(verdict->text, sizeof verdict->text, "%.*s", (int)strcspn(text + start, "\n"),
+             text + start);
+    const char *open = strchr(verdict->text, '(');
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        snprintf(verdict->kind, sizeof verdict->kind, "LIMIT");
+    else if (!open || sscanf(open, "(%31[A-Z_])", verdict->kind) != 1)
+        snprintf(verdict->kind, sizeof verdict->kind, "STATUS %d", status);
+}
+
+static void note_invalid(const struct runner *runner, const struct program *program,
+                         struct verdict *verdict)
+{
+    for (size_t i = program->n; i-- > 0;)
+        if (runner->outcomes[0].answers[i] == NOT_MADE) {
+            verdict->n_invalid++;
+            verdict->first_invalid = i;
+        }
+}
+
+static void add_figures(struct runner *runner)
+{
+    const struct outcome *outcome = &runner->outcomes[1];
+    struct outcome *sums = &runner->sums;
+    sums->operations += outcome->operations;
+    sums->mallocs += outcome->mallocs;
+    sums->served += outcome->served;
+    sums->served_while_stuck += outcome->served_while_stuck;
+    sums->refused += outcome->refused;
+    sums->moved += outcome->moved;
+    sums->created += outcome->created;
+    sums->unmapped += outcome->unmapped;
+    sums->host_waits += outcome->host_waits;
+    sums->stream_waits += outcome->stream_waits;
+    sums->captures += outcome->captures;
+    sums->launches += outcome->launches;
+    sums->held_up += outcome->held_up;
+    runner->n_programs++;
+}
+
+bool runner_try(struct runner *runner, const struct program *program, struct verdict *verdict)
+{
+    memset(verdict, 0, sizeof *verdict);
+    memset(runner->outcomes, 0, 2 * sizeof *runner->outcomes);
+    int status = run_child(runner, program, false);
+    if (status) {
+        read_verdict(runner, status, verdict);
+        bool is_no_program = strcmp(verdict->kind, "HANG") == 0;
+        runner->n_discarded += is_no_program;
+        verdict->is_bare = true;
+        return is_no_program;
+    }
+    note_invalid(runner, program, verdict);
+    status = run_child(runner, program, true);
+    if (status)
+        read_verdict(runner, status, verdict);
+    add_figures(runner);
+    return status == 0;
+}
+
+void runner_sum_up(const struct runner *runner)
+{
+    const struct outcome *sums = &runner->sums;
+    const struct {
+        const char *format;
+        uint64_t value;
+    } figures[] = {
+        {"model: %" PRIu64 " operations", sums->operations},
+        {", %" PRIu64 " programs", runner->n_programs},
+        {" (and %" PRIu64 " that do not end bare)", runner->n_discarded},
+        {", %" PRIu64 " mallocs", sums->mallocs},
+        {" (%" PRIu64 " served by the pool", sums->served},
+        {", %" PRIu64 " while a stream was stuck", sums->served_while_stuck},
+        {", %" PRIu64 " refused", sums->refused},
+        {", %" PRIu64 " of them because extents are shared)", sums->held_up},
+        {", %" PRIu64 " extents created", sums->created},
+        {", %" PRIu64 " moved", sums->moved},
+        {", %" PRIu64 " unmaps", sums->unmapped},
+        {", %" PRIu64 " waits of streams", sums->stream_waits},
+        {", %" PRIu64 " of the host", sums->host_waits},
+        {", %" PRIu64 " captures", sums->captures},
+        {", %" PRIu64 " graph launches\n", sums->launches},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        printf(figures[i].format, figures[i].value);
+}

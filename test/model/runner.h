@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Executes programs, each bare and under the library in a process of its own, and judges them. */
+#ifndef VPMM_TEST_MODEL_RUNNER_H
+#define VPMM_TEST_MODEL_RUNNER_H
+
+#include "execute.h"
+
+struct runner {
+    struct api bare, preloaded;
+    struct outcome *outcomes; /* [0] bare, [1] under the library; shared with the children */
+    int errors;               /* the file that a child's stderr goes to */
+    struct outcome sums;
+    uint64_t n_programs;
+    uint64_t n_discarded; /* would not end bare: no correct programs */
+};
+
+struct verdict {
+    bool is_bare;                    /* already bare: the model or the simulator is wrong */
+    char kind[32];                   /* what went wrong, in one word */
+    char text[400];                  /* the first line on stderr */
+    size_t n_invalid, first_invalid; /* steps that were not made */
+};
+
+bool runner_start(struct runner *runner_out, const char *driver, const char *library);
+/* True where the program behaves under the library as bare (or does not end bare either). */
+bool runner_try(struct runner *runner, const struct program *program, struct verdict *verdict_out);
+/* One line with all figures. */
+void runner_sum_up(const struct runner *runner);
+
+/* Takes steps out of a failing program, and makes those left simpler, as long as it fails in the
+ * same way. */
+void shrink(struct runner *runner, struct program *program);
+
+#endif

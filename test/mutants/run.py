@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Plants deliberate bugs, one at a time, and sees that a test catches each.
+
+Exit status: 0 all are caught, 1 some are not, 2 nothing could be found out."""
+import argparse
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import planting
+import verdict
+from trial import Trial, Unusable
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a mutant; all, where none is given")
+    parser.add_argument("--list", action="store_true", help="name them, and build nothing")
+    parser.add_argument("--table", action="store_true", help="the same in Markdown")
+    parser.add_argument("--check", action="store_true", help="see that each can be planted and every demand has one")
+    parser.add_argument("--page", type=pathlib.Path, help="with --check: a page that must hold the table")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="work copies (%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="leave the work copies for a faster next time")
+    parser.add_argument("--only-failed", action="store_true", help="those that the last run did not see caught")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("--lists", type=pathlib.Path, default=HERE, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=pathlib.Path, help="of the work copies (build-mutants)")
+    return parser.parse_args()
+
+
+def chosen(mutants, arguments):
+    names = set(arguments.names) or {mutant.name for mutant in mutants}
+    failed = arguments.folder / "failed"
+    if arguments.only_failed and failed.exists():
+        names = set(failed.read_text(encoding="ascii").split())
+    unknown = names - {mutant.name for mutant in mutants}
+    if unknown:
+        raise Unusable("no such mutant: %s" % sorted(unknown)[0])
+    return [mutant for mutant in mutants if mutant.name in names]
+
+
+def check(mutants, arguments):
+    found = list(planting.complaints(mutants, arguments.root))
+    if arguments.page and not planting.holds_table(arguments.page.read_text(encoding="utf-8"), mutants):
+        found.append("%s does not hold what scripts/mutants --table prints" % arguments.page)
+    print("\n".join(found) if found else "%d mutants" % len(mutants))
+    return 1 if found else 0
+
+
+def meson_options(root):
+    """What the copies cannot find out by themselves."""
+    finder = root / "scripts/find-cuda-headers"
+    if not finder.exists():
+        return []
+    done = subprocess.run([str(finder)], stdout=subprocess.PIPE, universal_newlines=True, check=False)
+    return ["-Dheaders_of_cuda=" + done.stdout.strip()] if done.returncode == 0 else []
+
+
+def tell(mutant, found):
+    print("%-8s  %s  (%s)" % (found.kind, mutant.name, mutant.rule))
+    print("          %s%s  %.1f s" % (found.test + ": " if found.test else "", found.message, found.seconds), flush=True)
+
+
+def run(mutants, arguments):
+    """The exit status."""
+    folder = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(str(folder / "lock"), "w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Unusable("another run works in %s" % folder) from None
+        begun = time.monotonic()
+        trial = Trial(arguments.root, folder, mutants, max(1, min(arguments.jobs, len(mutants))),
+                          meson_options(arguments.root))
+        try:
+            trial.prepare()
+            print("the unchanged tree passes %d tests (%.0f s)" % (len(trial.seconds), time.monotonic() - begun),
+                  flush=True)
+            verdicts = trial.run(tell)
+        finally:
+            if not arguments.keep:
+                for copy in trial.copies:
+                    shutil.rmtree(str(copy.tree.parent), ignore_errors=True)
+        missed = [found.name for found in verdicts if found.kind != verdict.CAUGHT]
+        (folder / "failed").write_text("".join(name + "\n" for name in missed), encoding="ascii")
+        for name in missed:
+            print("not caught: %s" % name)
+        print("%s, %d jobs, %.0f s" % (verdict.summary(verdicts), len(trial.copies), time.monotonic() - begun))
+        return 1 if missed else 0
+
+
+def main():
+    arguments = parse()
+    arguments.folder = (arguments.folder or arguments.root / "build-mutants").absolute()
+    try:
+        mutants = chosen(planting.read_lists(arguments.lists), arguments)
+        if arguments.check:
+            return check(mutants, arguments)
+        if arguments.table:
+            print(planting.table(mutants), end="")
+        elif arguments.list:
+            for mutant in mutants:
+                print("%-4s %s" % (mutant.rule, mutant.name))
+        else:
+            return run(mutants, arguments)
+        return 0
+    except (Unusable, planting.BadList) as reason:
+        print("mutants: %s" % reason, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""Tests of what plants bugs and judges them, on a small project of its own."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+import planting
+import run
+import trial
+import verdict
+from trial import Trial, Unusable
+from verdict import CAUGHT, ERROR, SURVIVED, Run
+
+MESON = """project('small', 'c')
+sums = static_library('sums', 'sums.c')
+test('sums', executable('check', 'check.c', link_with: sums), suite: 'unit')
+test('nothing', executable('nothing', 'nothing.c', link_with: sums), suite: 'other')
+"""
+SUMS = """int sum(int a, int b)
+{
+    return a + b;
+}
+
+int three(void)
+{
+    volatile int n = 0;
+    while (n < 3)
+        n++;
+    return n;
+}
+"""
+CHECK = """#include <stdio.h>
+int sum(int a, int b);
+int three(void);
+int main(void)
+{
+    if (sum(2, 2) == 4 && three() == 3)
+        return 0;
+    fprintf(stderr, "check.c:8: main: Assertion `sum(2, 2) == 4' failed.\\n");
+    return 1;
+}
+"""
+LIST = """# The bugs of the small project.
+
+a-sum-is-a-difference
+rule 3.1
+file sums.c
+test other
+test unit
+-    return a + b;
++    return a - b;
+
+a-sum-is-the-other-way-round
+rule 3.1
+file sums.c
+test unit/sums
+-    return a + b;
++    return b + a;
+
+a-sum-is-not-there
+rule 3.1
+file sums.c
+test unit/sums
+-    return a * b;
++    return a - b;
+
+a-sum-is-no-expression
+rule 3.1
+file sums.c
+test unit/sums
+-    return a + b;
++    return a +;
+
+three-never-comes-and-says-so
+rule 3.5
+file sums.c
+test unit/sums
+hangs yes
+     while (n < 3)
+-        n++;
++        n += 0;
+
+three-never-comes
+rule 3.5
+file sums.c
+test unit/sums
+     while (n < 3)
+-        n++;
++        n += 0;
+
+three-crashes-on-the-way
+rule 3.5
+file sums.c
+test unit/sums
+-    while (n < 3)
++    while (n / (n - n) < 3)
+"""
+
+
+def mutant(**more):
+    fields = {"name": "a-b-c", "rule": "3.1", "file": "f", "tests": ["t"], "hunks": [planting.Hunk("a\n", "b\n")]}
+    return planting.Mutant(**{**fields, **more})
+
+
+class Lists(unittest.TestCase):
+    def test_a_paragraph_is_a_mutant(self):
+        found = planting.parse(LIST, "small.list")
+        self.assertEqual([m.name for m in found][:2], ["a-sum-is-a-difference", "a-sum-is-the-other-way-round"])
+        self.assertEqual(found[0].tests, ["other", "unit"])
+        self.assertEqual(found[0].hunks, [planting.Hunk("    return a + b;\n", "    return a - b;\n")])
+        self.assertEqual([m.hangs for m in found], [False] * 4 + [True] + [False] * 2)
+
+    def test_lines_around_are_part_of_both_texts(self):
+        hunk = planting.parse(LIST, "small.list")[4].hunks[0]
+        self.assertEqual(hunk, planting.Hunk("    while (n < 3)\n        n++;\n", "    while (n < 3)\n        n += 0;\n"))
+
+    def test_bad_paragraphs_are_refused_with_the_reason(self):
+        good = "a-b-c\nrule 3.1\nfile f\ntest t\n-a\n+b\n"
+        self.assertEqual(len(planting.parse(good, "x")), 1)
+        for old, new, reason in [("a-b-c", "abc", "sentence"), ("rule 3.1", "rule 9.1", "DESIGN.md has no 9.1"),
+                                 ("file f\n", "", "no file"), ("file f", "fill f", "not understood: fill f"),
+                                 ("+b", "+a", "changes nothing"), ("-a\n", "", "changes nothing")]:
+            with self.assertRaisesRegex(planting.BadList, reason):
+                planting.parse(good.replace(old, new), "x")
+
+    def test_a_name_is_there_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("one.list", "two.list"):
+                pathlib.Path(folder, name).write_text("a-b-c\nrule 3.1\nfile f\ntest t\n-a\n+b\n")
+            with self.assertRaisesRegex(planting.BadList, "a-b-c is there twice"):
+                planting.read_lists(folder)
+
+    def test_the_table_is_on_the_page_as_it_is(self):
+        table = planting.table([mutant()])
+        self.assertIn("| a b c | 3.1 | `t` |\n", table)
+        self.assertTrue(planting.holds_table("# Bugs\n\n" + table + "\nmore\n", [mutant()]))
+        for page in ("", table.replace("a b c", "a b d"), "# Bugs\n\n" + table + "| x | y | z |\n"):
+            self.assertFalse(planting.holds_table(page, [mutant()]))
+
+    def test_what_no_mutant_breaks_and_what_cannot_be_planted_is_told(self):
+        with tempfile.TemporaryDirectory() as root:
+            pathlib.Path(root, "f").write_text("a\na\n")
+            found = list(planting.complaints([mutant(), mutant(name="d-e-f", file="gone")], root))
+        self.assertEqual(found[:2], ["a-b-c: f has 2 times: a", "d-e-f: gone has 0 times: a"])
+        self.assertNotIn("no mutant breaks 3.1", found)
+        self.assertIn("no mutant breaks 3.2", found)
+        self.assertIn("no mutant breaks 4.6", found)
+
+
+class Planting(unittest.TestCase):
+    def test_whole_lines_are_replaced_once(self):
+        self.assertEqual(planting.plant("xa\na\nab\n", mutant()), "xa\nb\nab\n")
+        self.assertEqual(planting.plant("a\nx\n", mutant()), "b\nx\n")
+
+    def test_every_hunk_is_planted(self):
+        hunks = [planting.Hunk("a\n", ""), planting.Hunk("c\n", "d\n")]
+        self.assertEqual(planting.plant("a\nb\nc\n", mutant(hunks=hunks)), "b\nd\n")
+
+    def test_old_text_that_is_there_never_or_twice_does_not_apply(self):
+        for text in ("", "b\n", "a\na\n", " a\n"):
+            with self.assertRaises(planting.DoesNotApply):
+                planting.plant(text, mutant())
+
+
+class Judging(unittest.TestCase):
+    ASSERTION = "x.c:1: f: Assertion `a' failed.\n"
+
+    def judged(self, *runs, **more):
+        return verdict.judge(mutant(**more), list(runs), 1.0)
+
+    def test_a_test_that_fails_and_says_why_is_a_catch(self):
+        found = self.judged(Run("s/a", 0, "", 0.1), Run("s/b", 1, self.ASSERTION, 0.1))
+        self.assertEqual((found.kind, found.test, found.message), (CAUGHT, "s/b", self.ASSERTION.strip()))
+
+    def test_tests_that_all_pass_let_it_survive(self):
+        self.assertEqual(self.judged(Run("s/a", 0, self.ASSERTION, 0.1)).kind, SURVIVED)
+
+    def test_what_is_no_catch_is_an_error(self):
+        for run_ in (Run("s/a", 1, "", 0.1), Run("s/a", 77, self.ASSERTION, 0.1), Run("s/a", None, self.ASSERTION, 60.0),
+                     Run("s/a", -11, self.ASSERTION, 0.1), Run("s/a", 1, "error: cannot open shared object file\n", 0.1),
+                     Run("s/a", 1, self.ASSERTION + "run: x: No such file or directory\n", 0.1)):
+            self.assertEqual(self.judged(run_).kind, ERROR, run_)
+
+    def test_a_time_out_is_a_catch_where_the_list_says_so(self):
+        self.assertEqual(self.judged(Run("s/a", None, "", 10.0), hangs=True).kind, CAUGHT)
+
+    def test_an_expected_message_must_be_there(self):
+        crash = Run("s/a", -11, "Test failed with exception: Segmentation fault(11)\n", 0.1)
+        self.assertEqual(self.judged(crash, expect="Segmentation").kind, CAUGHT)
+        self.assertEqual(self.judged(crash, expect="Bus error").kind, ERROR)
+
+    def test_the_telling_line_names_the_case(self):
+        output = ("[ RUN      ] good\n[       OK ] good\n[ RUN      ] bad\n"
+                  "simulated device: a race (RACE): stream 2\n[  FAILED  ] bad\n")
+        self.assertEqual(verdict.telling(output), "bad: simulated device: a race (RACE): stream 2")
+        output = "FAIL: test_x (__main__.X)\nTraceback (most recent call last):\nAssertionError: 1 != 2\n"
+        self.assertEqual(verdict.telling(output), "test_x: AssertionError: 1 != 2")
+
+    def test_the_figures(self):
+        kinds = [CAUGHT, CAUGHT, SURVIVED, ERROR]
+        verdicts = [verdict.Verdict("n", kind, "", "", 1.0) for kind in kinds]
+        self.assertEqual(verdict.summary(verdicts), "mutants: 4 planted, 2 caught, 1 survived, 1 errors")
+
+
+class Whole(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        held = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(held.cleanup)
+        cls.root = pathlib.Path(held.name, "root")
+        cls.root.mkdir()
+        for name, text in [("meson.build", MESON), ("sums.c", SUMS), ("check.c", CHECK),
+                           ("nothing.c", "int main(void)\n{\n    return 0;\n}\n"), ("small.list", LIST)]:
+            (cls.root / name).write_text(text)
+        cls.mutants = planting.parse(LIST, "small.list")
+        cls.trial = Trial(cls.root, cls.root / "build-mutants", cls.mutants, 1, [])
+        cls.trial.prepare()
+
+    def verdict_of(self, name):
+        found = self.trial.try_mutant(self.trial.copies[0], next(m for m in self.mutants if m.name == name))
+        self.assertEqual(self.trial.copies[0].read("sums.c"), SUMS)
+        return found
+
+    def test_a_bug_is_caught_by_the_first_test_that_fails(self):
+        found = self.verdict_of("a-sum-is-a-difference")
+        self.assertEqual((found.kind, found.test), (CAUGHT, "unit/sums"))
+        self.assertIn("Assertion `sum(2, 2) == 4' failed", found.message)
+
+    def test_a_change_that_is_no_bug_survives_although_a_bug_was_there_before(self):
+        self.assertEqual(self.verdict_of("a-sum-is-a-difference").kind, CAUGHT)
+        found = self.verdict_of("a-sum-is-the-other-way-round")
+        self.assertEqual((found.kind, found.message), (SURVIVED, "passed unit/sums"))
+
+    def test_what_does_not_apply_or_compile_is_an_error(self):
+        found = self.verdict_of("a-sum-is-not-there")
+        self.assertEqual((found.kind, found.message), (ERROR, "does not apply: sums.c has 0 times: return a * b;"))
+        found = self.verdict_of("a-sum-is-no-expression")
+        self.assertEqual(found.kind, ERROR)
+        self.assertRegex(found.message, "does not compile: .*sums.c:3.*error")
+
+    def test_a_crash_without_a_message_is_an_error(self):
+        self.assertEqual(self.verdict_of("three-crashes-on-the-way").kind, ERROR)
+
+    def test_a_hang_is_caught_only_where_it_is_marked(self):
+        limits = trial.TESTS_LIMIT_S, trial.HANG_LIMIT_S
+        trial.TESTS_LIMIT_S, trial.HANG_LIMIT_S = 1, 1
+        try:
+            self.assertEqual(self.verdict_of("three-never-comes-and-says-so").kind, CAUGHT)
+            found = self.verdict_of("three-never-comes")
+        finally:
+            trial.TESTS_LIMIT_S, trial.HANG_LIMIT_S = limits
+        self.assertEqual(found.kind, ERROR)
+        self.assertIn("not marked as a hang", found.message)
+
+    def test_an_unchanged_tree_that_fails_says_nothing_of_mutants(self):
+        root = self.root.parent / "failing"
+        shutil.copytree(str(self.root), str(root), ignore=shutil.ignore_patterns("build-*"))
+        (root / "sums.c").write_text(SUMS.replace("a + b", "a - b"))
+        broken = Trial(root, root / "build-mutants", self.mutants, 1, [])
+        with self.assertRaisesRegex(Unusable, "the unchanged tree fails unit/sums: .*Assertion"):
+            broken.prepare()
+
+    def test_a_test_that_nobody_has_is_named(self):
+        lost = [self.mutants[0]._replace(tests=["unit/summs"])]
+        with self.assertRaisesRegex(Unusable, "no such test or suite: unit/summs"):
+            Trial(self.root, self.root / "build-mutants", lost, 1, []).prepare()
+
+    def test_the_command_tells_each_and_fails_unless_all_are_caught(self):
+        command = [sys.executable, "-B", run.__file__, "--root", str(self.root), "--lists", str(self.root), "--keep"]
+        both = subprocess.run(command + ["a-sum-is-a-difference", "a-sum-is-not-there"], universal_newlines=True,
+                              stdout=subprocess.PIPE, check=False)
+        self.assertEqual(both.returncode, 1)
+        self.assertRegex(both.stdout, r"caught    a-sum-is-a-difference  \(3.1\)\n          unit/sums: .*Assertion.*  \d+\.\d s")
+        self.assertIn("not caught: a-sum-is-not-there", both.stdout)
+        self.assertIn("mutants: 2 planted, 1 caught, 0 survived, 1 errors", both.stdout)
+        one = subprocess.run(command + ["a-sum-is-a-difference"], stdout=subprocess.PIPE, check=False)
+        self.assertEqual(one.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""One run over a list of mutants: the unchanged tree first, then each mutant in whatever work copy is free."""
+import os
+import queue
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import planting
+import verdict
+from workcopy import BuildFailed, WorkCopy
+
+TESTS_LIMIT_S = 60
+# A mutant that hangs is given so much more than the unchanged tree needs.
+HANG_FACTOR, HANG_LIMIT_S = 5, 10
+
+
+class Unusable(Exception):
+    """The unchanged tree cannot be built or does not pass: nothing can be said of any mutant."""
+
+
+def why_it_does_not_build(output):
+    found = re.search(r"^.*\b(?:error|undefined reference)\b:?.*$", output, re.MULTILINE)
+    return " ".join((found.group() if found else output).split())[:verdict.LINE_MAX]
+
+
+class Trial:
+    def __init__(self, root, folder, mutants, n_workers, options):
+        self.mutants, self.options = mutants, options
+        n_jobs = max(1, (os.cpu_count() or 1) // n_workers)
+        self.copies = [WorkCopy(root, folder / str(i), n_jobs) for i in range(n_workers)]
+        self.seconds = {}  # of each test on the unchanged tree
+        self.lock = threading.Lock()
+        self.is_over = False
+
+    def together(self, work):
+        """work(copy) for all copies at once; raises what one of them raises."""
+        with ThreadPoolExecutor(len(self.copies)) as pool:
+            try:
+                for done in [pool.submit(work, copy) for copy in self.copies]:
+                    done.result()
+            except BaseException:
+                self.is_over = True
+                raise
+
+    def share_out(self, items, work):
+        """work(copy, item) for every item, in whatever copy is free."""
+        waiting = queue.SimpleQueue()
+        for item in items:
+            waiting.put(item)
+
+        def take(copy):
+            while not self.is_over:
+                try:
+                    item = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                work(copy, item)
+
+        self.together(take)
+
+    def tests_of(self, copy, mutant):
+        return [test for name in mutant.tests for test in copy.named(name)]
+
+    def all_tests(self, copy):
+        return sorted({test for mutant in self.mutants for test in self.tests_of(copy, mutant)})
+
+    def prepare(self):
+        """Builds every copy unchanged, and runs each test that a mutant names once. Raises Unusable."""
+        def make(copy):
+            copy.fetch()
+            copy.configure(self.options)
+            unknown = [name for mutant in self.mutants for name in mutant.tests if not copy.named(name)]
+            if unknown:
+                raise Unusable("no such test or suite: %s" % unknown[0])
+            copy.build(self.all_tests(copy))
+
+        def check(copy, test):
+            run = copy.run_test(test, TESTS_LIMIT_S)
+            if run.code != 0:
+                reason = verdict.telling(run.output) or "ended with %s" % run.code
+                if run.code is None:
+                    reason = "not done in %d s" % TESTS_LIMIT_S
+                raise Unusable("the unchanged tree fails %s: %s" % (test, reason))
+            with self.lock:
+                self.seconds[test] = run.seconds
+
+        try:
+            self.together(make)
+        except BuildFailed as failure:
+            raise Unusable("the unchanged tree cannot be built: %s" % why_it_does_not_build(str(failure))) from failure
+        self.share_out(self.all_tests(self.copies[0]), check)
+
+    def run_tests(self, copy, mutant):
+        """Until one fails or the time is over."""
+        runs, left_s = [], TESTS_LIMIT_S
+        for test in self.tests_of(copy, mutant):
+            copy.build([test])
+            limit_s = left_s
+            if mutant.hangs:
+                limit_s = min(left_s, self.seconds[test] * HANG_FACTOR + HANG_LIMIT_S)
+            runs.append(copy.run_test(test, limit_s))
+            left_s -= runs[-1].seconds
+            if verdict.catches(mutant, runs[-1]) or left_s <= 0:
+                break
+        return runs
+
+    def try_mutant(self, copy, mutant):
+        """The verdict. The copy is as it was afterwards."""
+        begun = time.monotonic()
+        original = copy.read(mutant.file)
+        try:
+            copy.write(mutant.file, planting.plant(original, mutant))
+            return verdict.judge(mutant, self.run_tests(copy, mutant), time.monotonic() - begun)
+        except planting.DoesNotApply as reason:
+            message = "does not apply: %s" % reason
+        except BuildFailed as reason:
+            message = "does not compile: %s" % why_it_does_not_build(str(reason))
+        finally:
+            copy.write(mutant.file, original)
+        return verdict.Verdict(mutant.name, verdict.ERROR, "", message, time.monotonic() - begun)
+
+    def run(self, tell):
+        """tell(mutant, verdict) as each comes; all verdicts."""
+        verdicts = []
+
+        def plant_and_tell(copy, mutant):
+            found = self.try_mutant(copy, mutant)
+            with self.lock:
+                verdicts.append(found)
+                tell(mutant, found)
+
+        self.share_out(self.mutants, plant_and_tell)
+        return verdicts

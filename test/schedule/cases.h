@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* All cases: one file each, which lists what it explores and ends with a case without a name. */
+#ifndef VPMM_TEST_SCHEDULE_CASES_H
+#define VPMM_TEST_SCHEDULE_CASES_H
+
+#include "schedule.h"
+
+extern const struct schedule_case cases_frees[], cases_index[], cases_fences[], cases_gate[],
+    cases_death[], cases_heap[], cases_route[];
+
+/* The explorer itself; ends the program at a failure. */
+void explore_itself(void);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+#include "stage.h"
+
+#include "heap/internal.h"
+#include "order/internal.h"
+#include "pool/internal.h"
+
+#define MAPPINGS_MAX 64
+
+/* All that the pool adds to but for the live pages, whose peak is taken from what an addition says.
+ */
+static void pool_counters(const struct vpmm_pool *pool)
+{
+    const struct vpmm_counters *counters = &pool->counters;
+    schedule_counters(counters->regions, sizeof counters->regions);
+    for (int i = 0; i < VPMM_REGION_STATES; i++)
+        if (i != VPMM_REGION_LIVE)
+            schedule_counters(&counters->pages[i], sizeof counters->pages[i]);
+    schedule_counters(&counters->live_bytes, sizeof counters->live_bytes);
+}
+
+/* From the first counter of a record to its end. */
+#define COUNT_FROM(record, counter)                                                                \
+    schedule_counters(&(record)->counter, sizeof *(record)-offsetof(__typeof__(*(record)), counter))
+
+void stage_count_order(const struct vpmm_order *order)
+{
+    COUNT_FROM(order, n_events);
+}
+
+static void heap_counters(const struct vpmm_heap *heap)
+{
+    pool_counters(heap->pool);
+    COUNT_FROM(heap, mallocs);
+}
+
+static enum vpmm_verdict always_complete(void *self, vpmm_fence fence)
+{
+    (void)self;
+    (void)fence;
+    return VPMM_VERDICT_COMPLETE;
+}
+
+static vpmm_fence nothing_to_join(void *self, vpmm_fence a, vpmm_fence b)
+{
+    (void)self;
+    (void)a;
+    (void)b;
+    return VPMM_FENCE_NONE;
+}
+
+uint64_t stage_address(uint64_t page)
+{
+    return DEVICE_BASE + page * DEVICE_PAGE_BYTES;
+}
+
+static void grow(struct stage_pool *stage, uint64_t pages)
+{
+    struct vpmm_plan *plan;
+    uint64_t address;
+    expect(!vpmm_pool_plan_growth(stage->pool, pages, &plan));
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        plan->steps[i].extent = ++stage->last_extent;
+    vpmm_pool_commit(stage->pool, plan, &address);
+}
+
+struct stage_pool *stage_pool(uint64_t pages, uint64_t mapped)
+{
+    struct stage_pool *stage = schedule_room(sizeof *stage);
+    struct vpmm_pool_params params = {
+        .page_bytes = DEVICE_PAGE_BYTES, .extent_pages_max = 1, .mappings_max = MAPPINGS_MAX};
+    stage->view = (struct vpmm_fence_view){NULL, always_complete, nothing_to_join};
+    vpmm_lock_init(&stage->lock, VPMM_RANK_HEAP);
+    expect(!vpmm_pool_create(&params, &schedule_memory, &stage->pool));
+    expect(!vpmm_pool_add_root(stage->pool, DEVICE_BASE, pages));
+    pool_counters(stage->pool);
+    if (mapped)
+        grow(stage, mapped);
+    return stage;
+}
+
+uint64_t stage_take(struct stage_pool *stage, uint64_t pages, uint64_t *id_out)
+{
+    uint64_t address;
+    vpmm_lock_take(&stage->lock);
+    struct vpmm_want want = {
+        .pages = pages,
+        .owner = {.bytes = pages * DEVICE_PAGE_BYTES - 1, .id = ++stage->last_id},
+        .view = &stage->view};
+    expect(!vpmm_pool_fit(stage->pool, &want, &address));
+    vpmm_lock_give(&stage->lock);
+    if (id_out)
+        *id_out = want.owner.id;
+    return (address - DEVICE_BASE) / DEVICE_PAGE_BYTES;
+}
+
+bool stage_free(struct stage_pool *stage, uint64_t page, struct vpmm_region_view *view_out)
+{
+    if (vpmm_pool_claim(stage->pool, stage_address(page), view_out))
+        return false;
+    vpmm_lock_take(&stage->lock);
+    vpmm_pool_free(stage->pool, stage_address(page), VPMM_FENCE_NONE, 0);
+    vpmm_lock_give(&stage->lock);
+    return true;
+}
+
+void stage_pool_check(struct stage_pool *stage)
+{
+    const char *broken = vpmm_pool_audit(stage->pool);
+    if (broken)
+        schedule_fail("audit: %s", broken);
+}
+
+struct stage_heap *stage_heap(uint64_t device_pages, uint64_t eager_pages)
+{
+    struct stage_heap *stage = schedule_room(sizeof *stage);
+    stage->device = device_create(device_pages);
+    const struct vpmm_driver *driver = &stage->device->driver;
+    struct vpmm_heap_params params = {
+        .root_bytes = 2 * device_pages * DEVICE_PAGE_BYTES,
+        .extent_pages_max = 1,
+        .eager_pages = eager_pages,
+        .slack_bytes = device_pages * DEVICE_PAGE_BYTES,
+    };
+    expect(!vpmm_order_create(driver, &schedule_memory, &stage->order));
+    expect(!vpmm_order_context(stage->order, device_context(0), &stage->context));
+    expect(!vpmm_heap_create(&params, driver, stage->order, &schedule_memory, &stage->heap));
+    heap_counters(stage->heap);
+    stage_count_order(stage->order);
+    return stage;
+}
+
+static uint64_t *owner_of(struct stage_heap *stage, uint64_t address)
+{
+    return &stage->owners[(address - DEVICE_BASE) / DEVICE_PAGE_BYTES];
+}
+
+uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
+{
+    struct vpmm_stream known;
+    struct vpmm_request request = {.bytes = pages * DEVICE_PAGE_BYTES, .context = stage->context};
+    uint64_t address;
+    if (stream) {
+        expect(!vpmm_order_stream(stage->order, device_stream(stream), &known));
+        request.stream = &known;
+    }
+    if (vpmm_heap_malloc(stage->heap, &request, &address))
+        return 0;
+    for (uint64_t i = 0; i < pages; i++) {
+        expect(owner_of(stage, address)[i] == 0);
+        owner_of(stage, address)[i] = (uint64_t)schedule_thread() + 1;
+    }
+    return address;
+}
+
+enum vpmm_status stage_heap_free(struct stage_heap *stage, uint64_t address, uint64_t pages,
+                                 int stream)
+{
+    struct vpmm_stream known;
+    enum vpmm_status waited;
+    for (uint64_t i = 0; i < pages; i++)
+        owner_of(stage, address)[i] = 0;
+    if (stream)
+        expect(!vpmm_order_stream(stage->order, device_stream(stream), &known));
+    return vpmm_heap_free(stage->heap, address, stream ? &known : NULL, &waited);
+}
+
+struct vpmm_pool_totals stage_totals(const struct stage_heap *stage)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(vpmm_heap_pool(stage->heap), &totals);
+    return totals;
+}
+
+void stage_heap_check(struct stage_heap *stage)
+{
+    const char *broken = vpmm_heap_audit(stage->heap);
+    if (broken)
+        schedule_fail("audit: %s", broken);
+    expect(stage_totals(stage).busy_pages == 0);
+    for (int i = 0; i < DEVICE_STREAMS; i++)
+        device_finish(stage->device, i);
+    vpmm_heap_destroy(stage->heap);
+    vpmm_order_destroy(stage->order);
+    device_expect_empty(stage->device);
+    expect(schedule_maps() == 0);
+}

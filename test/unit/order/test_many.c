@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* More streams than the order's tables have buckets: each keeps its own id, fences and capture,
+ * whichever of its neighbours in a chain come and go. */
+#include "fake.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#define NAMES 4096
+#define QUEUES 240
+#define CAPTURES 64
+
+static struct fake fake;
+static struct vpmm_order *order;
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_init(&fake);
+    order = fake_order(&fake);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fake_order_end(&fake, order);
+    return 0;
+}
+
+static vpmm_stream_handle handle_of(unsigned number)
+{
+    return (vpmm_stream_handle)(uintptr_t)(0x10000 + 64 * (uintptr_t)number);
+}
+
+/* Any handle is a stream of context 0, without an id. */
+static enum vpmm_status facts_of_any(void *self, vpmm_stream_handle handle,
+                                     struct vpmm_stream_facts *facts_out)
+{
+    (void)self;
+    (void)handle;
+    *facts_out = (struct vpmm_stream_facts){.context = fake_context(0)};
+    return VPMM_OK;
+}
+
+static uint64_t id_of(vpmm_stream_handle handle)
+{
+    struct vpmm_stream stream;
+    assert_int_equal(vpmm_order_stream(order, handle, &stream), VPMM_OK);
+    return stream.id;
+}
+
+static void every_stream_keeps_its_id_until_it_is_destroyed(void **state)
+{
+    (void)state;
+    static uint64_t ids[NAMES];
+    uint64_t last = 0;
+    fake.driver.stream_facts = facts_of_any;
+    for (unsigned i = 0; i < NAMES; i++) {
+        ids[i] = id_of(handle_of(i));
+        assert_true(ids[i] > last);
+        last = ids[i];
+    }
+    for (unsigned i = 0; i < NAMES; i += 3)
+        vpmm_order_stream_gone(order, handle_of(i));
+    for (unsigned i = 0; i < NAMES; i++) {
+        uint64_t id = id_of(handle_of(i));
+        if (i % 3 ? id != ids[i] : id <= last)
+            fail_msg("stream %u: id %#llx, before %#llx", i, (unsigned long long)id,
+                     (unsigned long long)ids[i]);
+        ids[i] = id;
+    }
+    for (unsigned i = NAMES; i-- > 0;)
+        assert_int_equal(id_of(handle_of(i)), ids[i]);
+}
+
+static void streams_that_cannot_be_destroyed_keep_their_ids(void **state)
+{
+    (void)state;
+    fake.has_ids = false;
+    uint64_t per_thread = id_of(VPMM_STREAM_PER_THREAD);
+    uint64_t legacy = id_of(VPMM_STREAM_LEGACY);
+    vpmm_order_stream_gone(order, VPMM_STREAM_PER_THREAD);
+    vpmm_order_stream_gone(order, VPMM_STREAM_LEGACY);
+    assert_int_equal(id_of(VPMM_STREAM_PER_THREAD), per_thread);
+    assert_int_equal(id_of(VPMM_STREAM_LEGACY), legacy);
+}
+
+static vpmm_fence free_as(unsigned number)
+{
+    fake.streams[0].id = 1 + number;
+    struct vpmm_stream stream = fake_known(order, 0);
+    return vpmm_order_fence_stream(order, &stream);
+}
+
+static void a_fence_is_complete_when_its_own_stream_got_there(void **state)
+{
+    (void)state;
+    vpmm_fence fences[QUEUES];
+    int events[QUEUES];
+    bool is_complete[QUEUES] = {false};
+    for (unsigned i = 0; i < QUEUES; i++) {
+        fences[i] = free_as(i);
+        events[i] = fake.last_event;
+    }
+    for (unsigned i = 0; i < QUEUES; i++) {
+        unsigned next = i * 77 % QUEUES;
+        fake_complete(&fake, events[next]);
+        is_complete[next] = true;
+        assert_true(vpmm_order_poll(order));
+        for (unsigned k = 0; k < QUEUES; k++)
+            if ((vpmm_order_ask(order, fences[k], 0) == VPMM_VERDICT_COMPLETE) != is_complete[k])
+                fail_msg("fence %u after %u completions", k, i + 1);
+    }
+    /* Their queues are gone; the streams go on. */
+    vpmm_fence again = free_as(7);
+    assert_int_equal(vpmm_order_ask(order, again, fake_known(order, 0).id), VPMM_VERDICT_ORDERED);
+    assert_int_equal(vpmm_order_ask(order, fences[7], 0), VPMM_VERDICT_COMPLETE);
+}
+
+static void the_gate_opens_after_the_last_of_many_captures(void **state)
+{
+    (void)state;
+    fake.driver.stream_facts = facts_of_any;
+    struct vpmm_context *context = NULL;
+    for (unsigned i = 0; i < CAPTURES; i++) {
+        context = vpmm_order_capture_begin(order, handle_of(i));
+        vpmm_order_capture_began(order, context, handle_of(i), true);
+        assert_int_equal(vpmm_context_captures(context), i + 1);
+    }
+    /* One that was not begun, one that nobody knows of. */
+    vpmm_order_capture_began(order, vpmm_order_capture_begin(order, handle_of(CAPTURES)),
+                             handle_of(CAPTURES), false);
+    vpmm_order_capture_end(order, handle_of(CAPTURES));
+    assert_int_equal(vpmm_context_captures(context), CAPTURES);
+    for (unsigned i = 0; i < CAPTURES; i++) {
+        vpmm_stream_handle next = handle_of(i * 37 % CAPTURES);
+        assert_true(vpmm_order_has_captures(order));
+        if (i % 2)
+            vpmm_order_stream_gone(order, next);
+        vpmm_order_capture_end(order, next);
+        assert_int_equal(vpmm_context_captures(context), CAPTURES - 1 - i);
+    }
+    assert_false(vpmm_order_has_captures(order));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(every_stream_keeps_its_id_until_it_is_destroyed),
+        TEST(streams_that_cannot_be_destroyed_keep_their_ids),
+        TEST(a_fence_is_complete_when_its_own_stream_got_there),
+        TEST(the_gate_opens_after_the_last_of_many_captures),
+    };
+    return cmocka_run_group_tests_name("order/many", tests, NULL, NULL);
+}
