@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/cuda.h"
 
+#include "base/lock.h"
 #include "driver/cuda_memory.h"
 #include "driver/cuda_order.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Errors that newer headers name and older ones do not. */
@@ -11,6 +13,12 @@ enum {
     ERROR_CONTAINED = 226,
     ERROR_TENSOR_MEMORY_LEAK = 721
 };
+
+const struct vpmm_cuda *vpmm_cuda_of(void *self)
+{
+    assert(vpmm_lock_none_held());
+    return self;
+}
 
 enum vpmm_status vpmm_cuda_status(CUresult result)
 {

@@ -61,6 +61,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cuda_init(struct vpmm_cuda *cuda,
                                                 void *(*lookup)(void *self, const char *name),
                                                 void *self, struct vpmm_driver *driver_out);
 
+/* Every operation of the seam begins here: a lock of ours held during a driver call could deadlock.
+ */
+const struct vpmm_cuda *vpmm_cuda_of(void *self);
+
 /* What a result of the driver means to this library. */
 enum vpmm_status vpmm_cuda_status(CUresult result);
 

@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/cuda_memory.h"
 
-#include "base/lock.h"
 #include "driver/cuda.h"
-
-#include <assert.h>
-
-/* Every operation begins here: a lock of ours held during a driver call could deadlock. */
-static const struct vpmm_cuda *cuda_of(void *self)
-{
-    assert(vpmm_lock_none_held());
-    return self;
-}
 
 static bool has(const struct vpmm_cuda *cuda, CUdevice_attribute attribute, int device)
 {
@@ -34,7 +24,7 @@ static CUmemAllocationProp extent_properties(const struct vpmm_cuda *cuda, int d
 
 static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_facts *facts_out)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     size_t total = 0;
     enum vpmm_status status = vpmm_cuda_status(cuda->real_cuDeviceTotalMem_v2(&total, device));
     if (status)
@@ -60,7 +50,7 @@ static enum vpmm_status memory_info(void *self, uint64_t *free_out, uint64_t *to
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     enum vpmm_status status =
-        vpmm_cuda_status(cuda_of(self)->real_cuMemGetInfo_v2(&free_bytes, &total_bytes));
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemGetInfo_v2(&free_bytes, &total_bytes));
     if (status)
         return status;
     *free_out = free_bytes;
@@ -72,8 +62,8 @@ static enum vpmm_status peer_possible(void *self, int device, int peer, bool *po
 {
     int possible = device == peer;
     if (!possible) {
-        enum vpmm_status status =
-            vpmm_cuda_status(cuda_of(self)->real_cuDeviceCanAccessPeer(&possible, device, peer));
+        enum vpmm_status status = vpmm_cuda_status(
+            vpmm_cuda_of(self)->real_cuDeviceCanAccessPeer(&possible, device, peer));
         if (status)
             return status;
     }
@@ -85,15 +75,15 @@ static enum vpmm_status default_pool_trim(void *self, int device)
 {
     CUmemoryPool pool = NULL;
     enum vpmm_status status =
-        vpmm_cuda_status(cuda_of(self)->real_cuDeviceGetDefaultMemPool(&pool, device));
-    return status ? status : vpmm_cuda_status(cuda_of(self)->real_cuMemPoolTrimTo(pool, 0));
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuDeviceGetDefaultMemPool(&pool, device));
+    return status ? status : vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemPoolTrimTo(pool, 0));
 }
 
 static enum vpmm_status address_reserve(void *self, uint64_t bytes, uint64_t *address_out)
 {
     CUdeviceptr address = 0;
     enum vpmm_status status =
-        vpmm_cuda_status(cuda_of(self)->real_cuMemAddressReserve(&address, bytes, 0, 0, 0));
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemAddressReserve(&address, bytes, 0, 0, 0));
     if (!status)
         *address_out = address;
     return status;
@@ -101,13 +91,13 @@ static enum vpmm_status address_reserve(void *self, uint64_t bytes, uint64_t *ad
 
 static enum vpmm_status address_free(void *self, uint64_t address, uint64_t bytes)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuMemAddressFree(address, bytes));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemAddressFree(address, bytes));
 }
 
 static enum vpmm_status extent_create(void *self, int device, uint64_t bytes,
                                       vpmm_extent_handle *extent_out)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     CUmemAllocationProp properties = extent_properties(cuda, device);
     CUmemGenericAllocationHandle handle = 0;
     enum vpmm_status status =
@@ -126,12 +116,12 @@ static enum vpmm_status extent_create(void *self, int device, uint64_t bytes,
 
 static enum vpmm_status extent_release(void *self, vpmm_extent_handle extent)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuMemRelease(extent));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemRelease(extent));
 }
 
 static enum vpmm_status map(void *self, uint64_t address, uint64_t bytes, vpmm_extent_handle extent)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuMemMap(address, bytes, 0, extent, 0));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemMap(address, bytes, 0, extent, 0));
 }
 
 static enum vpmm_status set_access(void *self, uint64_t address, uint64_t bytes, const int *devices,
@@ -145,12 +135,12 @@ static enum vpmm_status set_access(void *self, uint64_t address, uint64_t bytes,
             (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = devices[i]},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return vpmm_cuda_status(
-        cuda_of(self)->real_cuMemSetAccess(address, bytes, access, (size_t)n_devices));
+        vpmm_cuda_of(self)->real_cuMemSetAccess(address, bytes, access, (size_t)n_devices));
 }
 
 static enum vpmm_status unmap(void *self, uint64_t address, uint64_t bytes)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuMemUnmap(address, bytes));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemUnmap(address, bytes));
 }
 
 void vpmm_cuda_fill_memory(struct vpmm_driver *driver)

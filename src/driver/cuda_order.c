@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/cuda_order.h"
 
-#include "base/lock.h"
-
-#include <assert.h>
-
-/* Every operation begins here: a lock of ours held during a driver call could deadlock. */
-static const struct vpmm_cuda *cuda_of(void *self)
-{
-    assert(vpmm_lock_none_held());
-    return self;
-}
-
 static enum vpmm_status context_current(void *self, vpmm_context_handle *context_out)
 {
     CUcontext context = NULL;
-    enum vpmm_status status = vpmm_cuda_status(cuda_of(self)->real_cuCtxGetCurrent(&context));
+    enum vpmm_status status = vpmm_cuda_status(vpmm_cuda_of(self)->real_cuCtxGetCurrent(&context));
     if (status)
         return status;
     if (!context)
@@ -26,7 +15,7 @@ static enum vpmm_status context_current(void *self, vpmm_context_handle *context
 
 static enum vpmm_status context_device(void *self, vpmm_context_handle context, int *device_out)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     enum vpmm_status status = vpmm_cuda_enter(cuda, context);
     if (status)
         return status;
@@ -40,7 +29,7 @@ static enum vpmm_status context_device(void *self, vpmm_context_handle context, 
 
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     enum vpmm_status status = vpmm_cuda_enter(cuda, context);
     if (status)
         return status;
@@ -67,7 +56,7 @@ static enum vpmm_status stream_context(const struct vpmm_cuda *cuda, CUstream st
 static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
                                      struct vpmm_stream_facts *facts_out)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     CUcontext context = NULL;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned long long id = 0;
@@ -92,13 +81,13 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
 static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
 {
     return vpmm_cuda_status(
-        cuda_of(self)->real_cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
+        vpmm_cuda_of(self)->real_cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
 }
 
 static enum vpmm_status event_create(void *self, vpmm_context_handle context,
                                      vpmm_event_handle *event_out)
 {
-    const struct vpmm_cuda *cuda = cuda_of(self);
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     enum vpmm_status status = vpmm_cuda_enter(cuda, context);
     if (status)
         return status;
@@ -112,36 +101,37 @@ static enum vpmm_status event_create(void *self, vpmm_context_handle context,
 
 static enum vpmm_status event_destroy(void *self, vpmm_event_handle event)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuEventDestroy_v2((CUevent)event));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuEventDestroy_v2((CUevent)event));
 }
 
 static enum vpmm_status event_record(void *self, vpmm_event_handle event, vpmm_stream_handle stream)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuEventRecord((CUevent)event, (CUstream)stream));
+    return vpmm_cuda_status(
+        vpmm_cuda_of(self)->real_cuEventRecord((CUevent)event, (CUstream)stream));
 }
 
 static enum vpmm_status event_record_context(void *self, vpmm_event_handle event,
                                              vpmm_context_handle context)
 {
     return vpmm_cuda_status(
-        cuda_of(self)->real_cuCtxRecordEvent((CUcontext)context, (CUevent)event));
+        vpmm_cuda_of(self)->real_cuCtxRecordEvent((CUcontext)context, (CUevent)event));
 }
 
 static enum vpmm_status event_query(void *self, vpmm_event_handle event)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuEventQuery((CUevent)event));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuEventQuery((CUevent)event));
 }
 
 static enum vpmm_status event_synchronize(void *self, vpmm_event_handle event)
 {
-    return vpmm_cuda_status(cuda_of(self)->real_cuEventSynchronize((CUevent)event));
+    return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuEventSynchronize((CUevent)event));
 }
 
 static enum vpmm_status capture_relax(void *self, int *mode_out)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     enum vpmm_status status =
-        vpmm_cuda_status(cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&mode));
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&mode));
     if (!status)
         *mode_out = (int)mode;
     return status;
@@ -150,7 +140,7 @@ static enum vpmm_status capture_relax(void *self, int *mode_out)
 static void capture_restore(void *self, int mode)
 {
     CUstreamCaptureMode restored = (CUstreamCaptureMode)mode;
-    (void)cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&restored);
+    (void)vpmm_cuda_of(self)->real_cuThreadExchangeStreamCaptureMode(&restored);
 }
 
 void vpmm_cuda_fill_order(const struct vpmm_cuda *cuda, struct vpmm_driver *driver)

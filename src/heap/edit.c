@@ -3,8 +3,9 @@
 
 #include <assert.h>
 
-/* Of one request; a driver that refuses more than this refuses everything. */
-#define PLANS_MAX 5
+/* How many plans in a row may meet an extent that the driver refuses; then it is taken to refuse
+ * everything, as it does where memory ran out. */
+#define PLANS_MAX 32
 
 void vpmm_edit_begin(struct vpmm_heap *heap)
 {
@@ -82,7 +83,7 @@ static struct outcome carry_out(struct vpmm_heap *heap, struct vpmm_plan *plan)
 
 /* Under memory pressure cuMemMap answers CUDA_ERROR_UNKNOWN for single handles, and goes on doing
  * so at every address (driver 580). The next plan does without that extent. */
-static bool fixes_extent(struct vpmm_heap *heap, const struct vpmm_plan *plan,
+static bool fixes_extent(struct vpmm_heap *heap, struct vpmm_plan *plan,
                          const struct outcome *outcome)
 {
     if (outcome->status != VPMM_FAILED || outcome->n_done == plan->n_steps ||
@@ -167,6 +168,8 @@ enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *
     enum vpmm_status status = VPMM_OK;
     for (unsigned n = 0; n < PLANS_MAX && may_try_again; n++)
         status = try_plan(heap, want, pages, address_out, &moved_pages, &may_try_again);
+    if (may_try_again)
+        status = VPMM_NO_MEMORY;
     if (status || !want)
         return status;
     vpmm_atomic_add(moved_pages ? &heap->stitches : &heap->grows, 1);

@@ -78,10 +78,11 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
         return status;
     vpmm_fence fence;
     vpmm_atomic_add(&heap->frees, 1);
-    /* What nobody can tell the fence of is never used again. */
     if (!fence_free(heap, &region.owner, stream, &fence, wait_out) ||
-        !fence_with_prior(heap, &region, stream, &fence, wait_out))
+        !fence_with_prior(heap, &region, stream, &fence, wait_out)) {
+        vpmm_atomic_add(&heap->lost_pages, region.pages);
         return VPMM_OK;
+    }
     if (!stream && heap->params.free_waits && !region.owner.is_async) {
         struct vpmm_context *owner = vpmm_order_context_by_id(heap->order, region.owner.context_id);
         if (owner && !vpmm_context_is_gone(owner))
@@ -96,9 +97,17 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 {
     struct vpmm_region_view region;
-    bool is_live = !vpmm_pool_claim(heap->pool, address, &region);
-    vpmm_atomic_add(&heap->frees, is_live);
-    return is_live;
+    if (vpmm_pool_claim(heap->pool, address, &region))
+        return false;
+    vpmm_atomic_add(&heap->frees, 1);
+    vpmm_atomic_add(&heap->lost_pages, region.pages);
+    return true;
+}
+
+uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals)
+{
+    uint64_t lost_pages = vpmm_atomic_load(&heap->lost_pages);
+    return totals->busy_pages > lost_pages ? totals->busy_pages - lost_pages : 0;
 }
 
 static bool dies_with(const struct vpmm_region_view *region, uint64_t context_id)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define MAPPINGS_MAX 262144
+#define MAPPINGS_MAX ((uint64_t)256 * 1024)
 #define EAGER_PIECE_BYTES ((uint64_t)256 << 20)
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.

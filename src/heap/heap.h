@@ -80,10 +80,20 @@ void vpmm_heap_reap(struct vpmm_heap *heap);
  * `bytes` are given back; returns how many bytes both unmapped. */
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
 
-/* For an allocation elsewhere that failed for lack of memory: gives all that it can back to the
- * device, and waits for pending frees as the out-of-memory ladder does where that is nothing.
- * False: nothing was given back, and trying again is in vain. */
-bool vpmm_heap_relieve(struct vpmm_heap *heap);
+/* How far the pool goes for an allocation elsewhere that failed for lack of memory; one for all
+ * tries of that allocation. `bytes`: what it asks for. `may_wait`: bare CUDA may have waited there
+ * for what cudaFree left pending. `may_poll`: pending frees may be polled for. The rest begins as
+ * 0. */
+struct vpmm_relief {
+    uint64_t bytes;
+    bool may_wait, may_poll;
+    unsigned rounds;
+    uint64_t end_ms;
+};
+
+/* Gives all that it can back to the device, and waits for pending frees as far as `relief` allows
+ * where that is nothing. False: trying again is in vain. */
+bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief);
 
 /* Bytes that vpmm_heap_trim could give back now. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);

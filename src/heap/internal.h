@@ -29,6 +29,7 @@ struct vpmm_heap {
     vpmm_atomic64 last_allocation_id;
     vpmm_atomic64 mallocs, frees, fits, stitches, grows, host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
+    vpmm_atomic64 lost_pages; /* of blocks whose reuse nobody can tell the fence of */
 };
 
 #define VPMM_FENCES_MAX 64
@@ -77,6 +78,11 @@ void vpmm_heap_check(const struct vpmm_heap *heap);
 #else
 #    define vpmm_heap_check(heap) ((void)(heap))
 #endif
+
+/* ---- free.c ---- */
+
+/* Pages of edits and frees under way; what is lost is busy for ever, and not counted. */
+uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals);
 
 /* ---- heap.c ---- */
 

@@ -5,6 +5,10 @@
  * bound. */
 #define POLL_LIMIT_MS 500
 
+/* How often one allocation elsewhere is tried again, while other threads take what was given back.
+ */
+#define RELIEF_ROUNDS_MAX 16
+
 /* Pages the device itself could still give; "any number" where another device is current and nobody
  * can say. */
 static uint64_t device_free_pages(const struct vpmm_heap *heap)
@@ -41,7 +45,7 @@ static bool could_suffice(const struct vpmm_serving *serving)
     vpmm_lock_take(&heap->lock);
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
-    uint64_t pages = totals.free_pages + totals.busy_pages;
+    uint64_t pages = totals.free_pages + vpmm_heap_busy_pages(heap, &totals);
     return pages >= serving->want.pages || device_free_pages(heap) >= serving->want.pages - pages;
 }
 
@@ -84,7 +88,8 @@ static bool may_change(struct vpmm_heap *heap)
     struct vpmm_pool_totals totals;
     vpmm_fence fence;
     vpmm_pool_totals(heap->pool, &totals);
-    return totals.busy_pages > 0 || vpmm_heap_pending(heap, VPMM_WAIT_NEVER, &fence, 1) > 0;
+    return vpmm_heap_busy_pages(heap, &totals) > 0 ||
+           vpmm_heap_pending(heap, VPMM_WAIT_NEVER, &fence, 1) > 0;
 }
 
 /* Fences that cover work queued after their free may depend on what the program does next, so they
@@ -106,16 +111,33 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     return status;
 }
 
-bool vpmm_heap_relieve(struct vpmm_heap *heap)
+/* Whether all that the pool could give back and all that the device has left could make it up. */
+static bool could_relieve(struct vpmm_heap *heap, uint64_t bytes)
 {
-    enum vpmm_status status = VPMM_OK;
+    struct vpmm_pool_totals totals;
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_totals(heap->pool, &totals);
+    vpmm_lock_give(&heap->lock);
+    uint64_t pages =
+        totals.free_pages + totals.quarantined_pages + vpmm_heap_busy_pages(heap, &totals);
+    return pages >= bytes / heap->page_bytes ||
+           device_free_pages(heap) >= bytes / heap->page_bytes - pages;
+}
+
+bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
+{
+    if (relief->rounds++ == RELIEF_ROUNDS_MAX || !could_relieve(heap, relief->bytes))
+        return false;
+    if (!relief->end_ms)
+        relief->end_ms = vpmm_now_ms() + POLL_LIMIT_MS;
     uint64_t trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
-    while (!trimmed_bytes && !status) {
-        status = vpmm_heap_wait_oldest(heap);
+    for (unsigned n = 0; n < VPMM_FENCES_MAX && !trimmed_bytes && relief->may_wait; n++) {
+        if (vpmm_heap_wait_oldest(heap))
+            break;
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }
-    uint64_t limit_ms = vpmm_now_ms() + POLL_LIMIT_MS;
-    while (!trimmed_bytes && may_change(heap) && vpmm_now_ms() < limit_ms) {
+    while (!trimmed_bytes && relief->may_poll && may_change(heap) &&
+           vpmm_now_ms() < relief->end_ms) {
         vpmm_pause();
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }

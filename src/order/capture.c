@@ -57,8 +57,6 @@ static uint32_t *find(struct vpmm_order *order, vpmm_stream_handle handle, uint6
 void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *ticket,
                               vpmm_stream_handle handle, bool begun)
 {
-    if (!ticket)
-        return;
     uint64_t thread = vpmm_stream_thread(order, handle);
     vpmm_lock_take(&order->lock);
     order->n_closing--;
@@ -104,7 +102,10 @@ static void uncount(struct vpmm_order *order, vpmm_stream_handle handle, uint32_
 void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream;
-    bool is_known = handle == VPMM_STREAM_PER_THREAD && !vpmm_order_stream(order, handle, &stream);
+    bool is_known = !vpmm_order_stream(order, handle, &stream);
+    /* Another thread has begun the next capture there, which found this one counted. */
+    if (is_known && stream.is_capturing)
+        return;
     uncount(order, handle, is_known ? stream.context->number : 0);
 }
 

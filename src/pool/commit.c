@@ -80,9 +80,9 @@ static void quarantine(struct vpmm_pool *pool, const struct vpmm_draft *draft,
     }
 }
 
-void vpmm_pool_fix_extent(struct vpmm_pool *pool, const struct vpmm_plan *plan, uint32_t step)
+void vpmm_pool_fix_extent(struct vpmm_pool *pool, struct vpmm_plan *plan, uint32_t step)
 {
-    const struct vpmm_draft *draft = (const struct vpmm_draft *)(const void *)plan;
+    const struct vpmm_draft *draft = draft_of(plan);
     assert(step < plan->n_steps && plan->steps[step].kind == VPMM_STEP_MOVE);
     vpmm_extent_record(pool, draft->extents[step])->is_fixed = 1;
     pool->fixed_extents++;

@@ -12,14 +12,14 @@
 #include "pool/pool.h"
 
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
-/* Together with a verdict they fill one word of a record. */
+/* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48
 #define VPMM_ROOT_BITS 14
 #define VPMM_ROOTS_MAX (1u << VPMM_ROOT_BITS)
 #define VPMM_ROOT_PAGES_MAX ((uint64_t)1 << VPMM_PAGE_BITS)
 #define VPMM_EXTENT_PAGES_BITS 24
 #define VPMM_MAPPINGS_BITS 20
-/* `value`, which fits, as the compiler is sure that it does. */
+/* `value`, which fits, cut to `bits` so that the compiler sees it. */
 #define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {

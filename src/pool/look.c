@@ -11,7 +11,6 @@
 #endif
 
 /* A cursor holds a root's number and a page of it. */
-#define CURSOR_PAGE_BITS 48
 
 static bool holds(const struct vpmm_pool *pool, const struct vpmm_region_view *view,
                   uint64_t address)
@@ -74,8 +73,8 @@ static void look_at_start(const struct vpmm_pool *pool, const struct vpmm_root *
 bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
                     struct vpmm_region_view *view_out)
 {
-    uint64_t number = *cursor >> CURSOR_PAGE_BITS;
-    uint64_t page = *cursor & (((uint64_t)1 << CURSOR_PAGE_BITS) - 1);
+    uint64_t number = *cursor >> VPMM_PAGE_BITS;
+    uint64_t page = *cursor & (((uint64_t)1 << VPMM_PAGE_BITS) - 1);
     for (; number < vpmm_atomic_load(&pool->n_roots); number++, page = 0) {
         const struct vpmm_root *root = &pool->roots[number];
         page = vpmm_bits_first_from(&root->region_starts, page);
@@ -87,10 +86,10 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
             number++;
             page = 0;
         }
-        *cursor = number << CURSOR_PAGE_BITS | page;
+        *cursor = number << VPMM_PAGE_BITS | page;
         return true;
     }
-    *cursor = number << CURSOR_PAGE_BITS;
+    *cursor = number << VPMM_PAGE_BITS;
     return false;
 }
 

@@ -150,7 +150,7 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
 
 /* The driver refused for good to map the extent of that MOVE: it is never harvested again, and
  * serves where it is until it is given back. To be followed by vpmm_pool_abandon. */
-void vpmm_pool_fix_extent(struct vpmm_pool *pool, const struct vpmm_plan *plan, uint32_t step);
+void vpmm_pool_fix_extent(struct vpmm_pool *pool, struct vpmm_plan *plan, uint32_t step);
 
 /* The steps were undone: everything is as it was before the plan. `stuck_pages` pages from the
  * plan's address could not be unmapped again (0: none; else those of whole steps) and are

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that allocate: unpack, ask the router, or go on to the original. Whatever the
- * original refuses for lack of memory is tried again after the pool gave back what nobody uses.
- */
+ * original refuses for lack of memory is tried again after the pool gave back what nobody uses, or
+ * soon will not use any more. */
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/stream.h"
@@ -12,37 +12,40 @@ struct answer {
     CUresult result;
     bool is_hopeless;          /* more than the device has */
     vpmm_stream_handle stream; /* of the request; NULL: cudaMalloc */
+    struct vpmm_relief relief;
 };
 
-/* An original call that allocates, tried again as long as `relief` makes room for it. */
-#define TRY_RELIEVED(result, relief, call)                                                         \
+/* An original call that allocates, tried again as long as `has_relief` makes room for it. */
+#define TRY_RELIEVED(result, has_relief, call)                                                     \
     do {                                                                                           \
         (result) = (call);                                                                         \
-        while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (relief))                                   \
+        while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (has_relief))                               \
             (result) = (call);                                                                     \
     } while (0)
 
-static bool relieve_device(int device)
+static bool relieve_device(int device, struct vpmm_relief *relief)
 {
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return false;
-    bool has_room = vpmm_router_relieve(router, device);
+    bool has_room = vpmm_router_relieve(router, device, relief);
     vpmm_leave();
     return has_room;
 }
 
 /* On the device that the request was for, whatever device is current. */
-static bool relieve(const struct answer *answer)
+static bool relieve(struct answer *answer)
 {
     struct vpmm_stream stream;
     struct vpmm_router *router = answer->is_hopeless ? NULL : vpmm_enter();
     if (!router)
         return false;
-    bool has_room = !answer->stream
-                        ? vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT)
-                        : !vpmm_order_stream(vpmm_router_order(router), answer->stream, &stream) &&
-                              vpmm_router_relieve(router, vpmm_context_device(stream.context));
+    struct vpmm_relief *relief = &answer->relief;
+    bool has_room =
+        !answer->stream
+            ? vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT, relief)
+            : !vpmm_order_stream(vpmm_router_order(router), answer->stream, &stream) &&
+                  vpmm_router_relieve(router, vpmm_context_device(stream.context), relief);
     vpmm_leave();
     return has_room;
 }
@@ -65,6 +68,9 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
     }
     enum vpmm_route answered = vpmm_router_malloc(router, request, &address);
     answer->is_hopeless = answered == VPMM_ROUTE_LARGE;
+    /* What the pool itself found no room for has waited already. */
+    answer->relief.may_poll = answered != VPMM_ROUTE_FULL;
+    answer->relief.may_wait = answered != VPMM_ROUTE_FULL && !request->is_async;
     answer->is_final = answered == VPMM_ROUTE_POOL;
     if (answer->is_final)
         *address_out = address;
@@ -73,7 +79,8 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
 static struct answer serve(struct vpmm_route_request request, CUmemoryPool named,
                            CUdeviceptr *address_out)
 {
-    struct answer answer = {.result = CUDA_SUCCESS, .stream = request.stream};
+    struct answer answer = {
+        .result = CUDA_SUCCESS, .stream = request.stream, .relief = {.bytes = request.bytes}};
     struct vpmm_router *router = address_out && request.bytes ? vpmm_enter() : NULL;
     if (!router)
         return answer;
@@ -103,8 +110,9 @@ CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
 CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_out,
                                       size_t width_bytes, size_t height, unsigned element_bytes)
 {
+    struct vpmm_relief relief = {.bytes = width_bytes * height, .may_wait = true, .may_poll = true};
     CUresult result;
-    TRY_RELIEVED(result, relieve_device(VPMM_DEVICE_OF_CONTEXT),
+    TRY_RELIEVED(result, relieve_device(VPMM_DEVICE_OF_CONTEXT, &relief),
                  VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
                                element_bytes));
     return result;
@@ -114,8 +122,9 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
                                const CUmemAllocationProp *properties, unsigned long long flags)
 {
     bool is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct vpmm_relief relief = {.bytes = bytes, .may_poll = true};
     CUresult result;
-    TRY_RELIEVED(result, is_device && relieve_device(properties->location.id),
+    TRY_RELIEVED(result, is_device && relieve_device(properties->location.id, &relief),
                  VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
     return result;
 }

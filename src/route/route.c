@@ -286,11 +286,11 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 
 /* ---- memory that may go back ---- */
 
-bool vpmm_router_relieve(struct vpmm_router *router, int device)
+bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief)
 {
     struct vpmm_heap *heap =
         device == VPMM_DEVICE_OF_CONTEXT ? current_heap(router) : vpmm_router_heap(router, device);
-    return heap && vpmm_heap_relieve(heap);
+    return heap && vpmm_heap_relieve(heap, relief);
 }
 
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router)

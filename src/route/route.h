@@ -112,11 +112,10 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
 
-/* An allocation that is not ours failed for lack of memory on `device`: gives wholly free extents
- * back, and waits for pending frees where there are none. True when any were given back, so that
- * the caller tries again. */
+/* An allocation that is not ours failed for lack of memory on `device`: see vpmm_heap_relieve.
+ * False too where the device has no pool. */
 #define VPMM_DEVICE_OF_CONTEXT (-1) /* whatever device the current context is of */
-bool vpmm_router_relieve(struct vpmm_router *router, int device);
+bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief);
 
 /* Bytes to add to what cuMemGetInfo reports as free for the device of the current context. */
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router);

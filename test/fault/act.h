@@ -29,6 +29,7 @@ struct act {
     const char *name;
     const char *const *environment; /* NAME, VALUE, ...; NULL ends them */
     void (*run)(void);
+    unsigned device_mib;
     bool is_early; /* armed right after cuInit, before there is a context */
     bool is_tight; /* needs all that was ever freed to be given back */
 };

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A run takes milliseconds. */
-#define RUN_LIMIT_S 120
+#define RUN_LIMIT_S 30
 /* The second fault strikes at most so many calls after the first. */
 #define DISTANCE_MAX 4
 

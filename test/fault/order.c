@@ -25,8 +25,9 @@ static void prior(struct rig *rig)
     for (int i = 0; i < 2; i++) {
         int p = rig_malloc(rig, 4, rig->a);
         rig_free(rig, p, rig->a);
-        int q = rig_malloc(rig, 4, rig->a);
+        int q = rig_malloc_blank(rig, 4, rig->a);
         rig_free(rig, q, i ? NULL : rig->b);
+        (void)rig_malloc(rig, 4, i ? NULL : rig->b);
     }
     int r = rig_malloc(rig, 3, rig->b);
     rig_synchronize(rig);

@@ -211,24 +211,26 @@ static void queries(void)
     STEP(cuMemGetAddressRange(&base, &bytes, p.address));
 }
 
+#define DEVICE_MIB 1024
+
 static const char *const as_it_is[] = {NULL};
-static const char *const small_device[] = {"VPMM_SIM_BYTES", "256M", "VPMM_SIM_EAGER", "1", NULL};
+static const char *const at_once[] = {"VPMM_SIM_EAGER", "1", NULL};
 static const char *const two_devices[] = {"VPMM_SIM_DEVICES", "2", NULL};
 static const char *const waiting_frees[] = {"VPMM_FREE_SYNC", "1", NULL};
 static const char *const eager_pages[] = {"VPMM_PAGES", "8", "VPMM_EXTENT", "2", NULL};
 
 const struct act acts[] = {
-    {"first", as_it_is, first, true, false},
-    {"first-eager", eager_pages, first, true, false},
-    {"plain", as_it_is, plain, false, false},
-    {"plain-waiting", waiting_frees, plain, false, false},
-    {"async", as_it_is, async, false, false},
-    {"spellings", as_it_is, spellings, false, false},
-    {"full", small_device, full, false, true},
-    {"capture", as_it_is, capture, false, false},
-    {"contexts", as_it_is, contexts, false, false},
-    {"devices", two_devices, devices, false, false},
-    {"thread", as_it_is, thread, true, false},
-    {"queries", as_it_is, queries, false, false},
-    {NULL, NULL, NULL, false, false},
+    {"first", as_it_is, first, DEVICE_MIB, true, false},
+    {"first-eager", eager_pages, first, DEVICE_MIB, true, false},
+    {"plain", as_it_is, plain, DEVICE_MIB, false, false},
+    {"plain-waiting", waiting_frees, plain, DEVICE_MIB, false, false},
+    {"async", as_it_is, async, DEVICE_MIB, false, false},
+    {"spellings", as_it_is, spellings, DEVICE_MIB, false, false},
+    {"full", at_once, full, 256, false, true},
+    {"capture", as_it_is, capture, DEVICE_MIB, false, false},
+    {"contexts", as_it_is, contexts, DEVICE_MIB, false, false},
+    {"devices", two_devices, devices, DEVICE_MIB, false, false},
+    {"thread", as_it_is, thread, DEVICE_MIB, true, false},
+    {"queries", as_it_is, queries, DEVICE_MIB, false, false},
+    {NULL, NULL, NULL, 0, false, false},
 };

@@ -29,14 +29,15 @@ struct rig {
     bool does_wait;               /* cudaFree waits, and tells what the wait said */
     uint64_t uses[2], strikes[2]; /* of both aims */
     uint64_t strays[STRAY_KINDS];
-    size_t stored_bytes; /* of metadata, in this run's store */
+    bool has_more_failed; /* than releases of handles */
+    size_t stored_bytes;  /* of metadata, in this run's store */
     CUstream a, b, blocking;
     CUstream home; /* of the context that is current: who uses cudaMalloc's blocks first */
     struct {
         struct block block;
-        CUstream last;     /* the stream that used it last */
-        CUcontext context; /* that was current at its birth */
-        bool is_live, is_async;
+        CUstream last;                    /* the stream that used it last */
+        CUcontext context;                /* that was current at its birth */
+        bool is_live, is_async, is_blank; /* nobody has used it */
     } blocks[BLOCKS_MAX];
     int n_blocks;
     uint64_t given_up[BLOCKS_MAX];
@@ -62,6 +63,8 @@ void rig_finish(struct rig *rig);
 /* In pages; `stream` NULL: cudaMalloc. Returns the block, written on `stream` (or at home), or
  * NO_BLOCK where a fault struck. */
 int rig_malloc(struct rig *rig, uint64_t pages, CUstream stream);
+/* The same, but nobody uses the block. */
+int rig_malloc_blank(struct rig *rig, uint64_t pages, CUstream stream);
 /* A request for more than can be had fails, whatever else does. */
 void rig_refuse(struct rig *rig, uint64_t pages, CUstream stream);
 /* Queues a check of its bytes, and frees it; `stream` NULL: cudaFree. */

@@ -39,7 +39,7 @@ static bool may_fail(const struct rig *rig, uint64_t strikes_before)
     return rig_is_excused(rig, strikes_before) || (rig->is_tight && rig_strikes(rig));
 }
 
-int rig_malloc(struct rig *rig, uint64_t pages, CUstream stream)
+int rig_malloc_blank(struct rig *rig, uint64_t pages, CUstream stream)
 {
     uint64_t address = UNTOUCHED;
     uint64_t strikes = rig_strikes(rig);
@@ -55,13 +55,21 @@ int rig_malloc(struct rig *rig, uint64_t pages, CUstream stream)
     }
     int number = rig->n_blocks++;
     assert_in_range(number, 0, BLOCKS_MAX - 1);
-    CUstream first = stream ? stream : rig->home;
     rig->blocks[number].block = (struct block){address, pages, (uint64_t)number + 1};
-    rig->blocks[number].last = first;
-    rig->blocks[number].is_live = true;
+    rig->blocks[number].last = stream ? stream : rig->home;
+    rig->blocks[number].is_live = rig->blocks[number].is_blank = true;
     rig->blocks[number].is_async = stream != NULL;
     SAME(CUDA_SUCCESS, sim_ctx_get_current(rig->f.sim, &rig->blocks[number].context));
-    block_write(&rig->f, first, &rig->blocks[number].block, NULL);
+    return number;
+}
+
+int rig_malloc(struct rig *rig, uint64_t pages, CUstream stream)
+{
+    int number = rig_malloc_blank(rig, pages, stream);
+    if (number != NO_BLOCK) {
+        rig->blocks[number].is_blank = false;
+        block_write(&rig->f, rig->blocks[number].last, &rig->blocks[number].block, NULL);
+    }
     return number;
 }
 
@@ -117,9 +125,10 @@ void rig_free(struct rig *rig, int number, CUstream stream)
     enum vpmm_status told = VPMM_OK;
     enum vpmm_status status = VPMM_OK;
     uint64_t strikes = rig_strikes(rig);
-    if (stream)
-        order(rig, last, stream);
-    block_check(&rig->f, stream ? stream : last, block);
+    if (!rig->blocks[number].is_blank) {
+        order(rig, last, stream ? stream : last);
+        block_check(&rig->f, stream ? stream : last, block);
+    }
     rig_enter(rig);
     if (stream)
         status = vpmm_order_stream(rig->f.order, (vpmm_stream_handle)stream, &resolved);

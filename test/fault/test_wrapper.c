@@ -21,7 +21,6 @@
 
 #define ACTS_MAX 32
 #define CHILD_LIMIT_S 20
-#define DEVICE_MIB 1024
 #define BUFFER_ID_OURS (1ULL << 63)
 #define SHARED_BYTES sizeof(struct transcript)
 
@@ -141,14 +140,14 @@ static void expect_recovery(bool is_pool_due)
     expect_success(cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-/* A request that nobody can serve makes the pool give back all it has. */
-static void expect_all_given_back(void)
+/* Pitched memory as large as the device needs all that the pool has. */
+static void expect_all_given_back(const struct act *act)
 {
-    CUdeviceptr none = 0;
+    CUdeviceptr all = 0;
     size_t pitch;
     struct sim_counts counts;
-    if (cuMemAllocPitch(&none, &pitch, MIB, 2 * DEVICE_MIB, 4) != CUDA_ERROR_OUT_OF_MEMORY)
-        complain("too much can be had");
+    expect_success(cuMemAllocPitch(&all, &pitch, MIB, act->device_mib, 4), "cuMemAllocPitch");
+    expect_success(cuMemFree(all), "cuMemFree");
     vpmm_sim_live_counts(&counts);
     if (counts.plain || counts.async)
         complain("%llu and %llu allocations are left", (unsigned long long)counts.plain,
@@ -163,7 +162,9 @@ static void set_environment(const struct act *act, bool is_bare)
     (void)setenv("VPMM_SIM_EAGER", "0", 1);
     (void)setenv("VPMM_SIM_RACES", "1", 1);
     (void)setenv("VPMM_SIM_HANG_MS", "5000", 1);
-    (void)setenv("VPMM_SIM_BYTES", "1G", 1);
+    char bytes[16];
+    (void)snprintf(bytes, sizeof bytes, "%uM", act->device_mib);
+    (void)setenv("VPMM_SIM_BYTES", bytes, 1);
     (void)setenv("VPMM_LOG", "none", 1);
     (void)setenv("VPMM_DISABLE", is_bare ? "1" : "0", 1);
     for (const char *const *pair = act->environment; *pair; pair += 2)
@@ -195,6 +196,12 @@ static bool may_be_missed(const struct act *act, const struct aim *failing)
             strcmp(failing->call, "cuMemRelease") == 0);
 }
 
+/* With what the driver would not take back. */
+static bool has_filled_the_device(const struct act *act)
+{
+    return act->is_tight && aim.call && aim.forever && strcmp(aim.call, "cuMemRelease") == 0;
+}
+
 static void child(const struct act *act, bool is_bare)
 {
     (void)alarm(CHILD_LIMIT_S);
@@ -209,11 +216,11 @@ static void child(const struct act *act, bool is_bare)
     arm();
     act->run();
     disarm();
-    if (is_bare || code_is_lasting(aim.code) || (aim.forever && may_be_missed(act, &aim)))
+    if (is_bare || code_is_lasting(aim.code) || has_filled_the_device(act))
         return;
     expect_recovery(is_pool_due(act));
     if (!may_keep_memory())
-        expect_all_given_back();
+        expect_all_given_back(act);
 }
 
 /* ---- in the parent ---- */

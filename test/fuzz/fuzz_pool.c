@@ -21,6 +21,83 @@ static size_t n_plans;
 static struct vpmm_removal removals[REMOVALS_MAX];
 static size_t n_removals;
 static uint64_t last_number;
+static uint64_t mappings_max;
+
+/* ---- answers ---- */
+
+/* A request for a plan, and what there was to build on before it. */
+struct question {
+    uint64_t pages, create_pages_max;
+    struct prospect prospect;
+    uint64_t failures;
+};
+
+static struct question ask(uint64_t pages, uint64_t create_pages_max)
+{
+    return (struct question){pages, create_pages_max, model_prospect(pages), model_failures()};
+}
+
+static uint64_t planned_mappings(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n_plans; i++)
+        sum += plans[i].plan->n_steps;
+    return sum;
+}
+
+static uint64_t least(const struct question *question)
+{
+    uint64_t movable = question->prospect.movable;
+    return question->pages > movable ? question->pages - movable : 0;
+}
+
+/* No plan need create more. */
+static uint64_t enough(const struct question *question)
+{
+    const struct prospect *prospect = &question->prospect;
+    if (prospect->hole < question->pages)
+        return UINT64_MAX;
+    return prospect->hole < question->pages + prospect->largest ? question->pages - prospect->snug
+                                                                : least(question);
+}
+
+static bool is_right(enum vpmm_status status, const struct question *question,
+                     const struct vpmm_plan *plan)
+{
+    const struct prospect *prospect = &question->prospect;
+    uint64_t pages = question->pages, limit = question->create_pages_max;
+    uint64_t mappings = prospect->mappings + planned_mappings();
+    switch (status) {
+    case VPMM_OK:
+        return plan->created_pages <= limit && plan->created_pages <= enough(question) &&
+               mappings + plan->n_steps <= mappings_max;
+    case VPMM_NOT_FOUND:
+        return limit < (prospect->hole < pages ? least(question) : enough(question));
+    case VPMM_NO_SPACE:
+        return prospect->hole < pages && limit >= least(question) &&
+               (limit < pages || prospect->reach < pages);
+    case VPMM_NO_METADATA:
+        return model_failures() > question->failures;
+    case VPMM_NOT_SUPPORTED:
+        return mappings + pages > mappings_max;
+    default:
+        return false;
+    }
+}
+
+static void judge(enum vpmm_status status, const struct question *question,
+                  const struct vpmm_plan *plan)
+{
+    const struct prospect *prospect = &question->prospect;
+    if (!is_right(status, question, plan))
+        fail_msg("status %d (%lld created) for %lld pages with at most %lld new ones; hole %lld, "
+                 "reach %lld, movable %lld, snug %lld, mappings %lld and %lld planned, in %s",
+                 status, plan ? (long long)plan->created_pages : -1LL, (long long)question->pages,
+                 (long long)question->create_pages_max, (long long)prospect->hole,
+                 (long long)prospect->reach, (long long)prospect->movable,
+                 (long long)prospect->snug, (long long)prospect->mappings,
+                 (long long)planned_mappings(), world_layout(&world));
+}
 
 /* ---- requests ---- */
 
@@ -48,6 +125,10 @@ static void end_plan(size_t which, uint64_t trouble)
         stuck += i < n_stuck ? plan->steps[i].pages : 0;
     }
     world_unmap(&world, plan->address + stuck * world.page_bytes, done - stuck);
+    if (trouble & 32 && n_done < plan->n_steps && plan->steps[n_done].kind == VPMM_STEP_MOVE) {
+        vpmm_pool_fix_extent(world.pool, plan, n_done);
+        model_fix(&plan->steps[n_done]);
+    }
     vpmm_pool_abandon(world.pool, plan, stuck);
 }
 
@@ -72,24 +153,26 @@ static void op_malloc(void)
     uint64_t address;
     want.owner.id = open.number;
     want.create_pages_max = trouble & 1 ? trouble / 8 : UINT64_MAX;
+    struct question question = ask(pages, want.create_pages_max);
     set_trouble(trouble);
     enum vpmm_status status = vpmm_pool_fit(world.pool, &want, &address);
-    if (!status)
-        model_add_block(address, pages, stream, open.number);
     if (status == VPMM_NOT_FOUND) {
-        assert_true(model_largest_usable() < pages);
+        assert_true(question.prospect.run < pages);
         status = vpmm_pool_plan(world.pool, &want, &open.plan);
+        judge(status, &question, open.plan);
+    } else if (status) {
+        assert_int_equal(status, VPMM_NO_METADATA);
+        assert_true(model_failures() > question.failures);
+    } else {
+        model_add_block(address, pages, stream, open.number);
     }
     set_trouble(0);
-    assert_true(status == VPMM_OK || status == VPMM_NOT_FOUND || status == VPMM_NO_SPACE ||
-                status == VPMM_NO_METADATA);
     assert_int_equal(world_totals(&world).held_pages, before.held_pages);
     if (status == VPMM_NO_SPACE)
         model_add_root();
     if (!open.plan)
         return;
     world_check_plan(&world, open.plan);
-    assert_true(open.plan->created_pages <= want.create_pages_max);
     plans[n_plans++] = open;
     if (end % 4)
         end_plan(n_plans - 1, end >> 1);
@@ -101,9 +184,13 @@ static void op_grow(void)
     struct open_plan open = {0};
     if (n_plans == PLANS_MAX)
         return;
+    struct question question = ask(pages, UINT64_MAX);
+    /* Growth builds on holes alone. */
+    question.prospect.movable = question.prospect.snug = question.prospect.reach = 0;
     set_trouble(input_byte(&input));
     enum vpmm_status status = vpmm_pool_plan_growth(world.pool, pages, &open.plan);
     set_trouble(0);
+    judge(status, &question, open.plan);
     if (status == VPMM_NO_SPACE)
         model_add_root();
     if (status)
@@ -179,8 +266,6 @@ static void op_wrong_free(void)
     assert_int_equal(
         status, address < world_address(&world, n_roots * ROOT_PAGES) ? VPMM_OK : VPMM_NOT_FOUND);
 }
-
-/* ---- fences ---- */
 
 /* ---- fences ---- */
 
@@ -294,7 +379,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     input = (struct input){data, data + bytes};
     n_plans = n_removals = 0;
     last_number = 0;
-    model_init(input_below(&input, 9));
+    uint64_t shape = input_byte(&input);
+    mappings_max = shape < 0xc0 ? 1 << 18 : 8 * (shape % 16 + 1);
+    model_init(shape % 9, mappings_max);
     while (!input_is_over(&input) &&
            world.n_extents + REQUEST_PAGES_MAX * PLANS_MAX < EXTENTS_MAX) {
         operations[input_below(&input, 16)]();

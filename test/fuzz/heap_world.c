@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#define _POSIX_C_SOURCE 200809L
 #include "heap_world.h"
 
 #include <string.h>
-#include <time.h>
 
 #define PAGE_BYTES 4096
 #define CAPTURING_THREAD 2
-
-/* A pause of the heap takes no time here, but its clock goes on. */
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_nanosleep(const struct timespec *pause, struct timespec *rest);
-static long paused_ms;
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
-{
-    int result = __real_clock_gettime(clock, now);
-    now->tv_sec += paused_ms / 1000;
-    now->tv_nsec += paused_ms % 1000 * 1000000;
-    now->tv_sec += now->tv_nsec / 1000000000;
-    now->tv_nsec %= 1000000000;
-    return result;
-}
-
-int __wrap_nanosleep(const struct timespec *pause, struct timespec *rest)
-{
-    (void)pause;
-    (void)rest;
-    paused_ms += 20;
-    return 0;
-}
 
 /* ---- trouble ---- */
 
@@ -76,6 +50,7 @@ static bool begin_trouble(struct world *world, bool gives_back)
         sim_fault_set(fixture->sim, world->fault->name, world->fault_nth, world->fault->code,
                       world->fault_stays);
     fixture->maps_until_failure = world->map_nth;
+    world->was_map_refused |= world->fault && strcmp(world->fault->name, "cuMemMap") == 0;
     return world->fault || world->map_nth;
 }
 
@@ -346,6 +321,38 @@ void world_replace_context(struct world *world, bool fails)
     make_lanes(world, WORLD_SECOND, 4, 3);
 }
 
+/* Drained, one look learns of all that is complete, and the next one of what depends on it. */
+static void drain(struct world *world)
+{
+    enter(world, WORLD_MAIN);
+    for (int i = 0; i < 4; i++) {
+        (void)sim_drain(world->fixture.sim);
+        vpmm_heap_reap(world->fixture.heap);
+    }
+}
+
+void world_settle(struct world *world)
+{
+    struct vpmm_pool_totals totals;
+    if (world->is_capturing)
+        return;
+    world_open(world);
+    drain(world);
+    (void)vpmm_heap_trim(world->fixture.heap, UINT64_MAX);
+    totals = fixture_totals(&world->fixture);
+    SAME(0, totals.zombie_pages + totals.quarantined_pages + totals.busy_pages);
+    world->was_disturbed = false;
+    world->was_map_refused &= totals.held_pages > 0;
+}
+
+uint64_t world_device_free_pages(struct world *world)
+{
+    size_t free_bytes, total_bytes;
+    enter(world, WORLD_MAIN);
+    SAME(CUDA_SUCCESS, sim_mem_get_info(world->fixture.sim, &free_bytes, &total_bytes));
+    return free_bytes / PAGE_BYTES;
+}
+
 void world_begin_capture(struct world *world, CUstreamCaptureMode mode)
 {
     world->was_disturbed = true;
@@ -377,11 +384,7 @@ void world_teardown(struct world *world)
         world_use(world, &world->blocks[i], &world->lanes[i % 7], false, false);
     while (world->n_blocks)
         world_free(world, 0, world->n_blocks % 2 ? &world->lanes[world->n_blocks % 7] : NULL);
-    enter(world, WORLD_MAIN);
-    for (int i = 0; i < 4; i++) {
-        (void)sim_drain(fixture->sim);
-        vpmm_heap_reap(fixture->heap);
-    }
+    drain(world);
     (void)vpmm_heap_trim(fixture->heap, UINT64_MAX);
     world_check(world);
     struct vpmm_pool_totals totals = fixture_totals(fixture);

@@ -43,8 +43,9 @@ struct world {
     bool is_capturing, has_peer;
     bool has_large_extents; /* of more than one page */
     /* Something was made to fail, a capture begun, or memory of cudaMallocAsync freed with
-     * cudaFree, which nobody may wait for: a request that fits may be refused. */
-    bool was_disturbed;
+     * cudaFree, which nobody may wait for: until all is settled, a request that fits may be
+     * refused. After a refused map, until the heap holds nothing: that memory moves no more. */
+    bool was_disturbed, was_map_refused;
     /* What the next call of the heap runs into. */
     const struct world_fault *fault;
     uint64_t fault_nth, map_nth;
@@ -81,6 +82,10 @@ void world_give_back(struct world *world, uint64_t bytes);
 void world_add_peer(struct world *world);
 /* Lets all spinning kernels go on. */
 void world_open(struct world *world);
+/* Nothing is under way any more, and the heap knows. Not during a capture. */
+void world_settle(struct world *world);
+/* Of the heap's device, which the heap does not hold. */
+uint64_t world_device_free_pages(struct world *world);
 
 /* The second context dies with its streams and its cudaMalloc memory, and another one comes;
  * `fails`: its destruction is refused, and it goes on. */

@@ -8,6 +8,10 @@ struct block blocks[BLOCKS_MAX];
 size_t n_blocks;
 uint64_t n_roots;
 static uint64_t content[EXTENTS_MAX][EXTENT_PAGES_MAX];
+static bool is_fixed[EXTENTS_MAX];
+static struct vpmm_memory whole_memory;
+static struct vpmm_fence_view whole_view;
+static uint64_t n_failures;
 
 static uint64_t *content_of(uint64_t page)
 {
@@ -17,11 +21,39 @@ static uint64_t *content_of(uint64_t page)
     return &content[shown->extent][shown->offset];
 }
 
-void model_init(uint64_t extent_pages_max)
+static void *map(void *self, size_t bytes)
+{
+    void *address = whole_memory.map(self, bytes);
+    n_failures += !address;
+    return address;
+}
+
+static vpmm_fence join(void *self, vpmm_fence a, vpmm_fence b)
+{
+    vpmm_fence joined = whole_view.join(self, a, b);
+    n_failures += !joined && !(world_is_complete(&world, a) && world_is_complete(&world, b));
+    return joined;
+}
+
+uint64_t model_failures(void)
+{
+    return n_failures;
+}
+
+void model_init(uint64_t extent_pages_max, uint64_t mappings_max)
 {
     n_blocks = 0;
     n_roots = 0;
+    n_failures = 0;
+    memset(is_fixed, 0, sizeof is_fixed);
     world_init(&world, (uint64_t)2 << 20, extent_pages_max, 0);
+    struct vpmm_pool_params params = {world.page_bytes, extent_pages_max, mappings_max};
+    vpmm_pool_destroy(world.pool);
+    assert_int_equal(vpmm_pool_create(&params, &world.memory, &world.pool), VPMM_OK);
+    whole_memory = world.memory;
+    whole_view = world.view;
+    world.memory.map = map;
+    world.view.join = join;
     model_add_root();
 }
 
@@ -47,11 +79,17 @@ void model_add_block(uint64_t address, uint64_t pages, uint64_t stream, uint64_t
 
 void model_step(struct vpmm_step *step)
 {
+    assert_false(step->kind == VPMM_STEP_MOVE && is_fixed[step->extent]);
     world_step(&world, step);
     if (step->kind != VPMM_STEP_CREATE)
         return;
     assert_true(step->pages <= EXTENT_PAGES_MAX);
     memset(content[step->extent], 0, sizeof content[0]);
+}
+
+void model_fix(const struct vpmm_step *step)
+{
+    is_fixed[step->extent] = true;
 }
 
 void model_drop_block(size_t which, vpmm_fence fence)
@@ -97,28 +135,72 @@ static void check_region(const struct vpmm_region_view *region, uint64_t *n_live
     fail_msg("a live region that nobody has: %s", world_layout(&world));
 }
 
-/* The longest run of free neighbours; of those only that the present stream may build on, unless
- * `with_pending`. */
-static uint64_t largest_run(bool with_pending)
+static bool is_usable(const struct vpmm_region_view *region)
+{
+    return region->state == VPMM_REGION_FREE &&
+           world.view.ask(&world, region->fence) != VPMM_VERDICT_PENDING;
+}
+
+/* The longest run of free neighbours. */
+static uint64_t largest_run(void)
 {
     struct vpmm_region_view region;
-    uint64_t cursor = 0, run = 0, run_end = 0, largest = 0;
+    uint64_t cursor = 0, run = 0, largest = 0;
     while (vpmm_pool_next(world.pool, &cursor, &region)) {
-        uint64_t page = world_page(&world, region.address);
-        bool goes_on = page == run_end && page % ROOT_PAGES;
-        bool counts =
-            region.state == VPMM_REGION_FREE &&
-            (with_pending || world.view.ask(&world, region.fence) != VPMM_VERDICT_PENDING);
-        run = counts ? (goes_on ? run : 0) + region.pages : 0;
-        run_end = page + region.pages;
+        uint64_t before = world_page(&world, region.address) % ROOT_PAGES ? run : 0;
+        run = region.state == VPMM_REGION_FREE ? before + region.pages : 0;
         largest = run > largest ? run : largest;
     }
     return largest;
 }
 
-uint64_t model_largest_usable(void)
+static void raise_to(uint64_t *most, uint64_t pages)
 {
-    return largest_run(false);
+    *most = *most < pages ? pages : *most;
+}
+
+/* Runs and holes; `is_usable_out` says it of each page. */
+static void survey_regions(struct prospect *prospect, bool *is_usable_out)
+{
+    struct vpmm_region_view region;
+    uint64_t cursor = 0, run = 0;
+    while (vpmm_pool_next(world.pool, &cursor, &region)) {
+        uint64_t page = world_page(&world, region.address);
+        run = page % ROOT_PAGES ? run : 0;
+        if (region.state == VPMM_REGION_HOLE) {
+            raise_to(&prospect->hole, region.pages);
+            raise_to(&prospect->reach, run + region.pages);
+        }
+        bool usable = is_usable(&region);
+        run = usable ? run + region.pages : 0;
+        raise_to(&prospect->run, run);
+        memset(is_usable_out + page, usable, region.pages);
+    }
+}
+
+struct prospect model_prospect(uint64_t pages)
+{
+    static bool usable[ROOTS_MAX * ROOT_PAGES];
+    uint64_t n_of_size[EXTENT_PAGES_MAX + 1] = {0};
+    struct prospect prospect = {0};
+    survey_regions(&prospect, usable);
+    for (uint64_t page = 0; page < n_roots * ROOT_PAGES; page++) {
+        const struct world_page *shown = &world.pages[page];
+        if (!shown->extent || shown->offset)
+            continue;
+        prospect.mappings++;
+        uint64_t size = world.extents[shown->extent].pages;
+        if (is_fixed[shown->extent] || memchr(usable + page, false, size))
+            continue;
+        n_of_size[size]++;
+        prospect.movable += size;
+        raise_to(&prospect.largest, size);
+    }
+    /* Sizes are powers of two, so to take the largest first fills the most. */
+    for (uint64_t size = EXTENT_PAGES_MAX; size > 0; size--)
+        for (; n_of_size[size] && prospect.snug + size <= pages; n_of_size[size]--)
+            prospect.snug += size;
+    return prospect;
 }
 
 /* The pages of extents that lie in complete free regions alone and show nowhere else. */
@@ -156,7 +238,7 @@ void model_check(void)
         n_claimed += blocks[i].is_claimed;
     }
     assert_int_equal(n_live + n_claimed, n_blocks);
-    assert_int_equal(vpmm_pool_largest_free(world.pool), largest_run(true));
+    assert_int_equal(vpmm_pool_largest_free(world.pool), largest_run());
     assert_int_equal(vpmm_pool_releasable_pages(world.pool), releasable(is_complete));
 }
 

@@ -23,7 +23,8 @@ extern struct block blocks[BLOCKS_MAX];
 extern size_t n_blocks;
 extern uint64_t n_roots;
 
-void model_init(uint64_t extent_pages_max);
+/* A pool that may have `mappings_max` mappings. */
+void model_init(uint64_t extent_pages_max, uint64_t mappings_max);
 /* One root more, if metadata allows it and there are not too many. */
 void model_add_root(void);
 /* A step is carried out. */
@@ -33,8 +34,23 @@ void model_add_block(uint64_t address, uint64_t pages, uint64_t stream, uint64_t
 /* The claimed block is about to be free with `fence`. */
 void model_drop_block(size_t which, vpmm_fence fence);
 
-/* The longest run of pages that the world's present stream could have without a step. */
-uint64_t model_largest_usable(void);
+/* The driver refused for good to map the extent of that step: from now on a step that moves it is
+ * wrong. */
+void model_fix(const struct vpmm_step *step);
+
+/* What the world's present stream could build `pages` pages on. */
+struct prospect {
+    uint64_t run;      /* longest run that is usable as it lies */
+    uint64_t hole;     /* largest hole */
+    uint64_t reach;    /* longest run of usable pages, if any, and the hole behind them */
+    uint64_t movable;  /* of all usable extents */
+    uint64_t largest;  /* of one of them */
+    uint64_t snug;     /* the most that some of them fill without exceeding the request */
+    uint64_t mappings; /* that exist */
+};
+struct prospect model_prospect(uint64_t pages);
+/* Metadata that could not be had so far: mappings and joins. */
+uint64_t model_failures(void);
 
 /* All books agree: the pool's own, the page table, the blocks, the totals. */
 void model_check(void);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A soak: mixed ordinary work for some minutes in one process under the library. What it holds when idle is sampled
-after each round, and must be at the end what it was at the beginning.
+"""A soak: mixed ordinary work for some minutes in one process under the library. What it holds is sampled
+after each round, when idle and again when asked to give back what it keeps; that last must be at the end what it was at the
+beginning.
 
 Ends with 0 when it is, 1 when not, 2 for wrong arguments or a failed build, 77 without a GPU.
 """

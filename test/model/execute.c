@@ -94,7 +94,12 @@ static bool is_stuck(const struct reference *reference)
     return false;
 }
 
-static void count(struct run *run, const struct step *step, CUresult answer)
+static uint64_t driver_mallocs(const struct run *run)
+{
+    return run->api->vpmm_sim_calls("cuMemAlloc") + run->api->vpmm_sim_calls("cuMemAllocAsync");
+}
+
+static void count(struct run *run, const struct step *step, CUresult answer, bool passed_through)
 {
     struct outcome *outcome = run->outcome;
     bool is_malloc = step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
@@ -102,18 +107,9 @@ static void count(struct run *run, const struct step *step, CUresult answer)
     outcome->captures += step->kind == STEP_CAPTURE_END;
     outcome->launches += step->kind == STEP_LAUNCH;
     outcome->mallocs += is_malloc;
+    outcome->served += is_malloc && answer == CUDA_SUCCESS && !passed_through;
     outcome->refused += is_malloc && answer != CUDA_SUCCESS;
     outcome->served_while_stuck += is_malloc && answer == CUDA_SUCCESS && is_stuck(&run->reference);
-}
-
-/* Extents of several pages cannot be had apart: live pages may hold up those beside them, and a
- * request be refused that bare CUDA serves. With one page an extent that is a failure. */
-static bool is_held_up(const struct run *run, const struct step *step, CUresult answer)
-{
-    bool is_malloc = step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
-    return run->bare && is_malloc && answer == CUDA_ERROR_OUT_OF_MEMORY &&
-           run->bare->answers[run->number] == (uint16_t)CUDA_SUCCESS &&
-           run->program->setting.extent_pages != 1;
 }
 
 static void judge(struct run *run, const struct step *step, CUresult answer)
@@ -122,10 +118,8 @@ static void judge(struct run *run, const struct step *step, CUresult answer)
     bool may_be_refused = is_malloc || step->kind == STEP_SCRATCH;
     bool is_unjoined =
         step->kind == STEP_CAPTURE_END && answer == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    bool held_up = is_held_up(run, step, answer);
     uint16_t bare = run->bare ? run->bare->answers[run->number] : NOT_MADE;
-    run->outcome->held_up += held_up;
-    if (bare != NOT_MADE && bare != (uint16_t)answer && !held_up)
+    if (bare != NOT_MADE && bare != (uint16_t)answer)
         fail(run->number, "ANSWER", "%s is answered %d, and %u bare", step_name(step->kind),
              (int)answer, bare);
     if (answer == CUDA_ERROR_OUT_OF_MEMORY && is_malloc)
@@ -147,10 +141,11 @@ static void make(struct run *run, const struct step *step)
                           run->bare->answers[run->number] == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
         if (step->kind == STEP_FREE)
             pattern_peek(run, step->a);
+        uint64_t calls = driver_mallocs(run);
         CUresult result = is_skipped ? CUDA_ERROR_OUT_OF_MEMORY : act_on_thread(run, step);
         *answer = (uint16_t)result;
         judge(run, step, result);
-        count(run, step, result);
+        count(run, step, result, driver_mallocs(run) != calls);
     }
     run->outcome->n = ++run->number;
 }
@@ -244,8 +239,6 @@ static void count_calls(struct run *run)
         outcome->created = n_maps;
     outcome->moved = n_maps - outcome->created;
     outcome->unmapped = run->api->vpmm_sim_calls("cuMemUnmap");
-    outcome->served = outcome->mallocs - run->api->vpmm_sim_calls("cuMemAlloc") -
-                      run->api->vpmm_sim_calls("cuMemAllocAsync");
     outcome->stream_waits = run->api->vpmm_sim_calls("cuStreamWaitEvent") - own_waits;
     outcome->host_waits = run->api->vpmm_sim_calls("cuEventSynchronize") - own_syncs;
 }

@@ -16,10 +16,10 @@
 /* What a run leaves behind, in memory that it shares with its parent. */
 struct outcome {
     uint16_t answers[ANSWERS_MAX]; /* of each step and of those at the end; NOT_MADE: not valid */
-    size_t n;
+    size_t n;                      /* of steps over, which is the number of the one under way */
     /* figures of a run under the library */
     uint64_t operations, mallocs, served, served_while_stuck, refused, moved, created, unmapped,
-        host_waits, stream_waits, captures, launches, held_up;
+        host_waits, stream_waits, captures, launches;
 };
 
 /* A kernel's order. `number`: of the step that launched it. */

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DISCARDED_PERCENT_MAX 5
+#define IDLE_PROGRAMS_MAX 100
+
 static const char help[] =
     "usage: model --driver PATH --library PATH [--operations N] [--seed S] [--steps N]\n"
     "             [--extent N]\n"
@@ -123,6 +126,11 @@ static int replay(struct runner *runner, char **files)
             printf("model: FAILED: %s: %s\n%s\n", *files, verdict.kind, verdict.text);
             n_failed++;
         }
+        if (verdict.is_discarded) {
+            printf("model: FAILED: %s: discarded, for it does not end bare: %s\n", *files,
+                   verdict.text);
+            n_failed++;
+        }
         if (verdict.n_invalid) {
             printf("model: FAILED: %s: %zu steps that no correct program may make, the first at "
                    "line %zu\n",
@@ -133,20 +141,39 @@ static int replay(struct runner *runner, char **files)
     return n_failed != 0;
 }
 
+/* Whether so many were discarded that the rest proves little. */
+static bool discards_too_many(const struct runner *runner)
+{
+    uint64_t n_drawn = runner->n_programs + runner->n_discarded;
+    if (runner->n_discarded * 100 <= n_drawn * DISCARDED_PERCENT_MAX)
+        return false;
+    printf("model: FAILED: %" PRIu64 " of %" PRIu64 " programs discarded, more than %d%%\n",
+           runner->n_discarded, n_drawn, DISCARDED_PERCENT_MAX);
+    return true;
+}
+
 static int draw(struct runner *runner, const struct options *options)
 {
     static struct program program;
     char origin[64];
+    unsigned n_idle = 0;
     for (uint64_t seed = options->seed; runner->sums.operations < options->operations; seed++) {
         struct verdict verdict;
+        uint64_t operations = runner->sums.operations;
         program_generate(&program, seed, options->steps, options->extent);
-        if (runner_try(runner, &program, &verdict))
-            continue;
-        snprintf(origin, sizeof origin, "seed %" PRIu64 ", program %" PRIu64, options->seed, seed);
-        report(runner, &program, options, origin);
-        return 1;
+        if (!runner_try(runner, &program, &verdict)) {
+            snprintf(origin, sizeof origin, "seed %" PRIu64 ", program %" PRIu64, options->seed,
+                     seed);
+            report(runner, &program, options, origin);
+            return 1;
+        }
+        n_idle = operations == runner->sums.operations ? n_idle + 1 : 0;
+        if (n_idle == IDLE_PROGRAMS_MAX) {
+            printf("model: FAILED: %u programs in a row, and no operation\n", n_idle);
+            return 1;
+        }
     }
-    return 0;
+    return discards_too_many(runner);
 }
 
 int main(int n, char **arguments)

@@ -11,18 +11,19 @@ struct runner {
     int errors;               /* the file that a child's stderr goes to */
     struct outcome sums;
     uint64_t n_programs;
-    uint64_t n_discarded; /* would not end bare: no correct programs */
+    uint64_t n_discarded; /* bare, CUDA's own pool waits for ever for its oldest free */
 };
 
 struct verdict {
-    bool is_bare;                    /* already bare: the model or the simulator is wrong */
+    bool is_bare;                    /* already bare: the model or the simulator is wrong, */
+    bool is_discarded;               /* or CUDA's own pool waits for ever: nothing to compare */
     char kind[32];                   /* what went wrong, in one word */
     char text[400];                  /* the first line on stderr */
     size_t n_invalid, first_invalid; /* steps that were not made */
 };
 
 bool runner_start(struct runner *runner_out, const char *driver, const char *library);
-/* True where the program behaves under the library as bare (or does not end bare either). */
+/* True where the program behaves under the library as bare, or is discarded. */
 bool runner_try(struct runner *runner, const struct program *program, struct verdict *verdict_out);
 /* One line with all figures. */
 void runner_sum_up(const struct runner *runner);

@@ -139,9 +139,13 @@ static const char *thread_make(struct reference *reference, const struct step *s
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
         if (reference->captures[i].is_open && reference->captures[i].thread == step->a)
             return "the thread captures";
-    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
-        if (reference->streams[own_stream(step->a, i)].capture != NOBODY)
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        const struct stream *own = &reference->streams[own_stream(step->a, i)];
+        if (own->capture != NOBODY)
             return "the thread's own stream captures";
+        if (own->is_alive && !order_is_clear(reference, &own->tail))
+            return "legacy work might wait for it for ever";
+    }
     thread->is_alive = false;
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         reference->streams[own_stream(step->a, i)].is_alive = false;
@@ -166,6 +170,9 @@ static const char *stream_make(struct reference *reference, const struct step *s
     }
     if (!stream->is_alive || stream->capture != NOBODY)
         return "no such stream, or it captures";
+    /* Whether legacy work still comes after it, no program should rely on. */
+    if (stream->is_blocking && !order_is_clear(reference, &stream->tail))
+        return "legacy work might wait for it for ever";
     stream->is_alive = false;
     return NULL;
 }

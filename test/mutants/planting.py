@@ -20,8 +20,9 @@ import pathlib
 import re
 from typing import List, NamedTuple, Optional
 
-# What DESIGN.md demands in numbered sentences: each of these needs a mutant.
+# What DESIGN.md demands in numbered sentences, and the folders of the product: each of these needs a mutant.
 DEMANDS = ["3.%d" % n for n in range(1, 12)] + ["4.%d" % n for n in range(1, 7)]
+FOLDERS = ["base", "driver", "pool", "order", "heap", "route", "preload", "config", "observe"]
 SECTION = re.compile(r"[1-8](\.\d+)?$")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+){2,}$")
 WORDS = ("rule", "file", "test", "hangs", "expect")
@@ -126,7 +127,7 @@ def plant(text, mutant):
 
 
 def complaints(mutants, root):
-    """What is wrong with the list as a whole: a mutant that does not apply, a demand without one."""
+    """What is wrong with the list as a whole: a mutant that does not apply, a demand or a folder without one."""
     for mutant in mutants:
         path = pathlib.Path(root, mutant.file)
         try:
@@ -136,6 +137,9 @@ def complaints(mutants, root):
     for demand in DEMANDS:
         if not any(mutant.rule == demand for mutant in mutants):
             yield "no mutant breaks %s" % demand
+    for folder in FOLDERS:
+        if not any(mutant.file.startswith("src/%s/" % folder) for mutant in mutants):
+            yield "no mutant is planted in src/%s" % folder
 
 
 def ordered(mutants):

@@ -151,6 +151,13 @@ class Lists(unittest.TestCase):
         self.assertIn("no mutant breaks 3.2", found)
         self.assertIn("no mutant breaks 4.6", found)
 
+    def test_a_folder_of_the_product_without_a_mutant_is_told(self):
+        files = ["src/%s/x.c" % folder for folder in planting.FOLDERS]
+        for without in files:
+            mutants = [mutant(file=file) for file in files if file != without]
+            told = [line for line in planting.complaints(mutants, "none") if "planted in" in line]
+            self.assertEqual(told, ["no mutant is planted in %s" % pathlib.PurePath(without).parent])
+
 
 class Planting(unittest.TestCase):
     def test_whole_lines_are_replaced_once(self):
@@ -198,6 +205,14 @@ class Judging(unittest.TestCase):
         output = ("[ RUN      ] good\n[       OK ] good\n[ RUN      ] bad\n"
                   "simulated device: a race (RACE): stream 2\n[  FAILED  ] bad\n")
         self.assertEqual(verdict.telling(output), "bad: simulated device: a race (RACE): stream 2")
+        output = ("schedule: gate/failed_record: 6 interleavings, all of them\n"
+                  "schedule: gate/begin: thread 1 after 9 steps: nobody can go on\nreplay: gate/begin\n")
+        self.assertEqual(verdict.telling(output), "schedule: gate/begin: thread 1 after 9 steps: nobody can go on")
+        self.assertEqual(verdict.telling("\nmodel: FAILED: seed 1, program 7\nstep 3: it differs\n"),
+                         "FAILED: seed 1, program 7 step 3: it differs")
+        output = "1 2 3 0x4 != 0\n[   LINE   ] --- ../test/fuzz/x.c:160: error: Failure!"
+        self.assertEqual(verdict.telling(output), "0x4 != 0 (x.c:160)")
+        self.assertEqual(verdict.telling(output.replace("0x4", "0")), "0 != 0 (x.c:160)")
         output = "FAIL: test_x (__main__.X)\nTraceback (most recent call last):\nAssertionError: 1 != 2\n"
         self.assertEqual(verdict.telling(output), "test_x: AssertionError: 1 != 2")
 

@@ -10,15 +10,19 @@ ABORTED = -signal.SIGABRT
 
 # What a failed test says, the most telling first; where a group is marked, that alone.
 TELLING = [
+    r"^schedule: \S+: thread .*",
+    r"^model: (FAILED.*\n.+)",
     r"simulated device: .*",
     r"\S*: .*: Assertion .* failed.*",
     r"^AssertionError: .*",
     r"^\w+(?:\.\w+)*(?:Error|Expired|Exception): .*",
     r"^ERROR: (.*)(?<!\))$",
     r"^\[  ERROR   \] --- (?!\[)(.*\S.*)",
+    r"^(?:\d+ (?!!=))*((?!\[).*\S)\n\[   LINE   \] --- ",
     r"error: Failure!(?!Test \w+ failed)(.+)",
     r"^Could not run test: (.*)",
     r"Test failed with exception: .*",
+    r"^fuzz_\w+\.c:\d+: .*",
     r"^[-+](?![-+]).*",
     r".*\b(?:error|fail).*",
 ]

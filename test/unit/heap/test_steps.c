@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include "base/table.h"
+#include "heap/internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -272,6 +273,69 @@ static void an_extent_that_cannot_be_moved_is_left_where_it_is(void **state)
     fixture_teardown(&f);
 }
 
+/* What another thread's cudaFree left pending may end only when the caller goes on: a relief waits
+ * for it on the host where cudaMalloc may, and nowhere else. */
+static void a_relief_waits_only_where_it_may(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = fixture_malloc(&f, 4, NULL);
+    fixture_work(&f, a, p, 4, true, &gate);
+    fixture_free(&f, p, NULL);
+    struct vpmm_relief relief = {.bytes = GIB};
+    assert_false(vpmm_heap_relieve(f.heap, &relief));
+    assert_int_equal(sim_calls(f.sim, "cuEventSynchronize"), 0);
+    gate = true;
+    relief.may_wait = true;
+    assert_true(vpmm_heap_relieve(f.heap, &relief));
+    assert_int_equal(fixture_totals(&f).held_pages, 0);
+    fixture_teardown(&f);
+}
+
+/* Others take what is given back, again and again. */
+static void a_relief_comes_to_an_end(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    struct vpmm_relief relief = {.bytes = GIB, .may_wait = true, .may_poll = true};
+    unsigned n = 0;
+    do {
+        uint64_t p = fixture_malloc(&f, 1, NULL);
+        fixture_free(&f, p, NULL);
+        assert_true(n++ < 1000);
+    } while (vpmm_heap_relieve(f.heap, &relief));
+    struct vpmm_relief vain = {.bytes = 65 * GIB, .may_wait = true, .may_poll = true};
+    assert_false(vpmm_heap_relieve(f.heap, &vain));
+    assert_int_equal(fixture_totals(&f).held_pages, 1);
+    fixture_teardown(&f);
+}
+
+/* Pages that are lost come back to nobody, so nobody waits for them. */
+static void a_full_device_does_not_wait_for_what_is_lost(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    uint64_t p = fixture_malloc(&f, 4, NULL);
+    uint64_t q = fixture_malloc(&f, 50, NULL);
+    uint64_t r;
+    sim_calls_reset(f.sim);
+    assert_int_equal(fixture_try_malloc(&f, 14, NULL, &r), VPMM_NO_MEMORY);
+    uint64_t calls = sim_calls(f.sim, NULL);
+    assert_true(vpmm_heap_give_up(f.heap, p));
+    assert_int_equal(fixture_totals(&f).busy_pages, 4);
+    sim_calls_reset(f.sim);
+    assert_int_equal(fixture_try_malloc(&f, 14, NULL, &r), VPMM_NO_MEMORY);
+    assert_int_equal(sim_calls(f.sim, NULL), calls);
+    vpmm_pool_free(f.heap->pool, p, VPMM_FENCE_NONE, 0);
+    fixture_free(&f, q, NULL);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +349,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_undone_is_quarantined),
         cmocka_unit_test(a_join_without_memory_puts_the_last_owner_first),
         cmocka_unit_test(an_extent_that_cannot_be_moved_is_left_where_it_is),
+        cmocka_unit_test(a_relief_waits_only_where_it_may),
+        cmocka_unit_test(a_relief_comes_to_an_end),
+        cmocka_unit_test(a_full_device_does_not_wait_for_what_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,7 +146,21 @@ static void test_capture_that_did_not_begin(void **state)
     vpmm_order_capture_began(order, ticket, fake_stream(0), false);
     assert_int_equal(vpmm_context_captures(context), 0);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
-    vpmm_order_capture_began(order, NULL, fake_stream(0), true);
+}
+
+/* The next capture of a stream begins before the thread that ended the last one has told so. */
+static void test_capture_that_begins_before_the_last_is_told(void **state)
+{
+    (void)state;
+    begin_capture(0);
+    fake_capture(&fake, 0, false);
+    begin_capture(0);
+    vpmm_order_capture_ended(order, fake_stream(0));
+    assert_true(vpmm_order_has_captures(order));
+    assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
+    fake_capture(&fake, 0, false);
+    vpmm_order_capture_ended(order, fake_stream(0));
+    assert_false(vpmm_order_has_captures(order));
 }
 
 /* Whose capture it is does not matter: nothing may be recorded until it ends. */
@@ -333,6 +347,7 @@ int main(void)
         TEST(test_captures_are_counted),
         TEST(test_capture_closes_every_context),
         TEST(test_capture_that_did_not_begin),
+        TEST(test_capture_that_begins_before_the_last_is_told),
         TEST(test_capture_of_a_stream_that_cannot_be_told),
         TEST(test_second_begin_counts_once),
         TEST(test_destroyed_stream_captures_no_more),

@@ -218,8 +218,9 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     return heap->trimmed;
 }
 
-bool vpmm_heap_relieve(struct vpmm_heap *heap)
+bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
 {
+    relief->rounds++;
     return vpmm_heap_trim(heap, UINT64_MAX) > 0;
 }
 

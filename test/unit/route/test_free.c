@@ -103,29 +103,35 @@ static void regions_of_our_address_space_are_found_live_or_not(void **state)
     assert_int_equal(device, 1);
 }
 
+static bool relieve(int device)
+{
+    struct vpmm_relief relief = {.bytes = MIB};
+    return vpmm_router_relieve(fixture.router, device, &relief);
+}
+
 static void memory_goes_back_on_the_current_device(void **state)
 {
     (void)state;
     for (int i = 0; i < FAKE_DEVICES; i++)
         fakes.heaps[i].releasable = (uint64_t)(i + 1) * MIB;
     fakes.context_status = VPMM_BROKEN;
-    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
+    assert_false(relieve(VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
     fakes.context_status = VPMM_OK;
     (void)async_malloc(4 * MIB, 1);
-    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
+    assert_false(relieve(VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
     fakes.current = 1;
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 2 * MIB);
-    assert_true(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
+    assert_true(relieve(VPMM_DEVICE_OF_CONTEXT));
     assert_int_equal(fakes.heaps[1].trimmed, 2 * MIB);
     fakes.heaps[1].releasable = 0;
-    assert_false(vpmm_router_relieve(fixture.router, VPMM_DEVICE_OF_CONTEXT));
+    assert_false(relieve(VPMM_DEVICE_OF_CONTEXT));
     fakes.current = -1;
     assert_int_equal(vpmm_router_reusable_bytes(fixture.router), 0);
     fakes.heaps[1].releasable = MIB;
-    assert_false(vpmm_router_relieve(fixture.router, 0));
-    assert_true(vpmm_router_relieve(fixture.router, 1));
+    assert_false(relieve(0));
+    assert_true(relieve(1));
 }
 
 static void a_router_that_cannot_be_made_leaves_nothing(void **state)

@@ -130,12 +130,13 @@ static void a_full_device_passes_on_and_relief_gives_memory_back(void **state)
 {
     (void)state;
     uint64_t block, other;
+    struct vpmm_relief relief = {.bytes = 600 * MIB};
     assert_int_equal(allocate(600 * MIB, NULL, &block), VPMM_ROUTE_POOL);
     assert_int_equal(allocate(600 * MIB, NULL, &other), VPMM_ROUTE_FULL);
-    assert_false(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT));
+    assert_false(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT, &relief));
     assert_int_equal(release(block, NULL), VPMM_FREED);
     assert_int_equal(vpmm_router_reusable_bytes(router), 600 * MIB);
-    assert_true(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT));
+    assert_true(vpmm_router_relieve(router, VPMM_DEVICE_OF_CONTEXT, &relief));
     audit();
     assert_int_equal(vpmm_router_reusable_bytes(router), 0);
     assert_int_equal(allocate(1025 * MIB, NULL, &other), VPMM_ROUTE_LARGE);
