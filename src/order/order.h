@@ -181,9 +181,9 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
 /* The real call returned. Begun: the capture counts until its end. */
 void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *ticket,
                               vpmm_stream_handle handle, bool begun);
-/* After the real cuStreamEndCapture of `handle`: the capture no longer counts where that succeeded
- * (`ended`), or else if the stream no longer captures (`end`). A stream that never began one is
- * ignored. Driver. */
+/* After the real cuStreamEndCapture of `handle`: the capture no longer counts where that succeeded,
+ * unless the stream captures again (`ended`), or else if it is known to capture no longer (`end`).
+ * A stream that never began one is ignored. Driver. */
 void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle);
 void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle);
 /* Whether any capture counts in any context now. */
