@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+#include "priced.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CALIBRATION_CALLS 20000
+#define CALIBRATION_ROUNDS 5
+
+uint64_t priced_clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void charge(struct priced *priced, enum price_kind kind, uint64_t bytes)
+{
+    uint64_t ns = price_ns(kind, bytes, priced->n_mappings);
+    priced->tally.handles[kind]++;
+    priced->tally.ns[kind] += ns;
+    priced->tally.total_ns += ns;
+}
+
+/* The last of each operation: all since `start_ns` is not the caller's time. */
+static enum vpmm_status end(struct priced *priced, uint64_t start_ns, enum price_kind kind,
+                            enum vpmm_status status)
+{
+    priced->tally.calls[kind]++;
+    priced->tally.n_calls++;
+    priced->tally.inner_ns += priced_clock_ns() - start_ns;
+    return status;
+}
+
+/* Passes one call on, and charges it as `kind`. */
+#define PASS_ON(kind, operation, ...)                                                              \
+    do {                                                                                           \
+        struct priced *priced = self;                                                              \
+        uint64_t start_ns = priced_clock_ns();                                                     \
+        enum vpmm_status status = priced->inner->operation(priced->inner->self, __VA_ARGS__);      \
+        charge(priced, kind, 0);                                                                   \
+        return end(priced, start_ns, kind, status);                                                \
+    } while (0)
+
+static void let_time_go_by(struct priced *priced, vpmm_event_handle event)
+{
+    uint64_t start_ns = priced_clock_ns();
+    priced->wait(priced->wait_self, event);
+    priced->tally.inner_ns += priced_clock_ns() - start_ns;
+}
+
+/* ---- what is mapped ---- */
+
+static uint32_t *granules_at(struct priced *priced, uint64_t address)
+{
+    for (uint32_t i = 0; i < priced->n_roots; i++) {
+        struct priced_root *root = &priced->roots[i];
+        if (address - root->address < root->bytes)
+            return &root->granules[(address - root->address) / priced->granularity_bytes];
+    }
+    fputs("a call about an address that was never reserved\n", stderr);
+    abort();
+}
+
+/* Charges `kind` for each mapping in a range. */
+static void charge_range(struct priced *priced, enum price_kind kind, uint64_t address,
+                         uint64_t bytes)
+{
+    const uint32_t *granules = granules_at(priced, address);
+    uint64_t n = bytes / priced->granularity_bytes;
+    for (uint64_t i = 0; i < n; i += granules[i] ? granules[i] : 1)
+        if (granules[i])
+            charge(priced, kind, granules[i] * priced->granularity_bytes);
+}
+
+static void forget_range(struct priced *priced, uint64_t address, uint64_t bytes)
+{
+    uint32_t *granules = granules_at(priced, address);
+    uint64_t n = bytes / priced->granularity_bytes;
+    uint32_t step;
+    for (uint64_t i = 0; i < n; i += step) {
+        step = granules[i] ? granules[i] : 1;
+        priced->n_mappings -= granules[i] != 0;
+        granules[i] = 0;
+    }
+}
+
+/* ---- address space and extents ---- */
+
+static void add_root(struct priced *priced, uint64_t address, uint64_t bytes)
+{
+    struct priced_root *root = &priced->roots[priced->n_roots++];
+    *root = (struct priced_root){.address = address, .bytes = bytes};
+    root->granules = calloc(bytes / priced->granularity_bytes, sizeof *root->granules);
+    if (!root->granules || priced->n_roots == PRICED_ROOTS_MAX) {
+        fputs("too much address space for the books of the price model\n", stderr);
+        abort();
+    }
+}
+
+static enum vpmm_status address_reserve(void *self, uint64_t bytes, uint64_t *address_out)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status =
+        priced->inner->address_reserve(priced->inner->self, bytes, address_out);
+    charge(priced, PRICE_RESERVE, 0);
+    if (!status)
+        add_root(priced, *address_out, bytes);
+    return end(priced, start_ns, PRICE_RESERVE, status);
+}
+
+static enum vpmm_status address_free(void *self, uint64_t address, uint64_t bytes)
+{
+    PASS_ON(PRICE_OTHER, address_free, address, bytes);
+}
+
+static enum vpmm_status extent_create(void *self, int device, uint64_t bytes,
+                                      vpmm_extent_handle *extent_out)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status =
+        priced->inner->extent_create(priced->inner->self, device, bytes, extent_out);
+    enum price_kind kind = status ? PRICE_REFUSED : PRICE_CREATE;
+    charge(priced, kind, bytes);
+    if (!status)
+        *numbers_at(&priced->extents, *extent_out) = (uint32_t)(bytes / priced->granularity_bytes);
+    return end(priced, start_ns, kind, status);
+}
+
+static enum vpmm_status extent_release(void *self, vpmm_extent_handle extent)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status = priced->inner->extent_release(priced->inner->self, extent);
+    charge(priced, PRICE_RELEASE,
+           *numbers_at(&priced->extents, extent) * priced->granularity_bytes);
+    return end(priced, start_ns, PRICE_RELEASE, status);
+}
+
+static enum vpmm_status map(void *self, uint64_t address, uint64_t bytes, vpmm_extent_handle extent)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status = priced->inner->map(priced->inner->self, address, bytes, extent);
+    charge(priced, PRICE_MAP, bytes);
+    if (!status) {
+        *granules_at(priced, address) = (uint32_t)(bytes / priced->granularity_bytes);
+        priced->n_mappings++;
+    }
+    return end(priced, start_ns, PRICE_MAP, status);
+}
+
+static enum vpmm_status set_access(void *self, uint64_t address, uint64_t bytes, const int *devices,
+                                   int n_devices)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status =
+        priced->inner->set_access(priced->inner->self, address, bytes, devices, n_devices);
+    charge_range(priced, PRICE_ACCESS, address, bytes);
+    return end(priced, start_ns, PRICE_ACCESS, status);
+}
+
+static enum vpmm_status unmap(void *self, uint64_t address, uint64_t bytes)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    enum vpmm_status status = priced->inner->unmap(priced->inner->self, address, bytes);
+    charge_range(priced, PRICE_UNMAP, address, bytes);
+    if (!status)
+        forget_range(priced, address, bytes);
+    return end(priced, start_ns, PRICE_UNMAP, status);
+}
+
+/* ---- contexts and devices ---- */
+
+static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_facts *facts_out)
+{
+    PASS_ON(PRICE_OTHER, device_facts, device, facts_out);
+}
+
+static enum vpmm_status memory_info(void *self, uint64_t *free_out, uint64_t *total_out)
+{
+    PASS_ON(PRICE_OTHER, memory_info, free_out, total_out);
+}
+
+static enum vpmm_status context_current(void *self, vpmm_context_handle *context_out)
+{
+    PASS_ON(PRICE_CONTEXT, context_current, context_out);
+}
+
+static enum vpmm_status context_device(void *self, vpmm_context_handle context, int *device_out)
+{
+    PASS_ON(PRICE_CONTEXT, context_device, context, device_out);
+}
+
+static enum vpmm_status peer_possible(void *self, int device, int peer, bool *possible_out)
+{
+    PASS_ON(PRICE_OTHER, peer_possible, device, peer, possible_out);
+}
+
+static enum vpmm_status default_pool_trim(void *self, int device)
+{
+    PASS_ON(PRICE_OTHER, default_pool_trim, device);
+}
+
+static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
+{
+    let_time_go_by(self, NULL);
+    PASS_ON(PRICE_HOST_WAIT, context_synchronize, context);
+}
+
+/* ---- streams and events ---- */
+
+static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
+                                     struct vpmm_stream_facts *facts_out)
+{
+    PASS_ON(PRICE_STREAM_FACTS, stream_facts, stream, facts_out);
+}
+
+static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
+{
+    PASS_ON(PRICE_STREAM_WAIT, stream_wait, stream, event);
+}
+
+static enum vpmm_status event_create(void *self, vpmm_context_handle context,
+                                     vpmm_event_handle *event_out)
+{
+    PASS_ON(PRICE_EVENT_CREATE, event_create, context, event_out);
+}
+
+static enum vpmm_status event_destroy(void *self, vpmm_event_handle event)
+{
+    PASS_ON(PRICE_OTHER, event_destroy, event);
+}
+
+static enum vpmm_status event_record(void *self, vpmm_event_handle event, vpmm_stream_handle stream)
+{
+    PASS_ON(PRICE_RECORD, event_record, event, stream);
+}
+
+static enum vpmm_status event_record_context(void *self, vpmm_event_handle event,
+                                             vpmm_context_handle context)
+{
+    PASS_ON(PRICE_RECORD_CONTEXT, event_record_context, event, context);
+}
+
+static enum vpmm_status event_query(void *self, vpmm_event_handle event)
+{
+    PASS_ON(PRICE_QUERY, event_query, event);
+}
+
+static enum vpmm_status event_synchronize(void *self, vpmm_event_handle event)
+{
+    let_time_go_by(self, event);
+    PASS_ON(PRICE_HOST_WAIT, event_synchronize, event);
+}
+
+static enum vpmm_status capture_relax(void *self, int *mode_out)
+{
+    PASS_ON(PRICE_OTHER, capture_relax, mode_out);
+}
+
+static void capture_restore(void *self, int mode)
+{
+    struct priced *priced = self;
+    uint64_t start_ns = priced_clock_ns();
+    priced->inner->capture_restore(priced->inner->self, mode);
+    (void)end(priced, start_ns, PRICE_OTHER, VPMM_OK);
+}
+
+/* ---- the decorator ---- */
+
+static void calibrate(struct priced *priced)
+{
+    uint64_t best_ns = UINT64_MAX;
+    for (int round = 0; round < CALIBRATION_ROUNDS; round++) {
+        vpmm_context_handle context;
+        uint64_t inner_ns = priced->tally.inner_ns;
+        uint64_t start_ns = priced_clock_ns();
+        for (int i = 0; i < CALIBRATION_CALLS; i++)
+            (void)context_current(priced, &context);
+        uint64_t spent_ns = priced_clock_ns() - start_ns;
+        inner_ns = priced->tally.inner_ns - inner_ns;
+        if (spent_ns > inner_ns && spent_ns - inner_ns < best_ns)
+            best_ns = spent_ns - inner_ns;
+    }
+    priced->overhead_ps = best_ns == UINT64_MAX ? 0 : best_ns * 1000 / CALIBRATION_CALLS;
+}
+
+void priced_fill(struct priced *priced, const struct vpmm_driver *inner, uint64_t granularity_bytes,
+                 struct vpmm_driver *driver_out)
+{
+    memset(priced, 0, sizeof *priced);
+    priced->inner = inner;
+    priced->granularity_bytes = granularity_bytes;
+    *driver_out = (struct vpmm_driver){
+        .self = priced,
+        .device_facts = device_facts,
+        .memory_info = memory_info,
+        .context_current = context_current,
+        .context_device = context_device,
+        .context_synchronize = context_synchronize,
+        .peer_possible = peer_possible,
+        .default_pool_trim = default_pool_trim,
+        .address_reserve = address_reserve,
+        .address_free = address_free,
+        .extent_create = extent_create,
+        .extent_release = extent_release,
+        .map = map,
+        .set_access = set_access,
+        .unmap = unmap,
+        .stream_facts = stream_facts,
+        .stream_wait = stream_wait,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .event_record_context = inner->event_record_context ? event_record_context : NULL,
+        .event_query = event_query,
+        .event_synchronize = event_synchronize,
+        .capture_relax = capture_relax,
+        .capture_restore = capture_restore,
+    };
+    calibrate(priced);
+    memset(&priced->tally, 0, sizeof priced->tally);
+}
+
+void priced_finish(struct priced *priced)
+{
+    for (uint32_t i = 0; i < priced->n_roots; i++)
+        free(priced->roots[i].granules);
+    numbers_finish(&priced->extents);
+    memset(priced, 0, sizeof *priced);
+}

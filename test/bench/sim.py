@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Replays traces on the simulated device with the price list of an H200, and prints what the pool would cost and hold
+beside what cudaMallocAsync was measured to: with its own choice of extents, and with one page an extent."""
+import argparse
+import csv
+import datetime
+import gzip
+import pathlib
+import platform
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import loads  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TRACES = ROOT / "test" / "traces"
+RIVALS = HERE / "cuda-h200.csv"
+PASSES = 3
+HEAD = ("load", "pool", "held/peak", "cold ms", "2nd ms", "3rd ms", "of which own", "p50 us", "p99 us", "max us",
+        "cold x", "2nd x")
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, text=True, cwd=ROOT, **options)
+
+
+def build(folder):
+    """The replayer of a release build."""
+    folder = ROOT / folder
+    quiet = {"stdout": subprocess.DEVNULL}
+    if not (folder / "build.ninja").exists():
+        headers = run(ROOT / "scripts" / "find-cuda-headers", capture_output=True).stdout.strip()
+        run("meson", "setup", folder, ROOT, "-Dbuildtype=release", "-Dtests=false", f"-Dheaders_of_cuda={headers}",
+            **quiet)
+    run("ninja", "-C", folder, "test/bench/replay_sim", **quiet)
+    return folder / "test" / "bench" / "replay_sim"
+
+
+def known():
+    """Every load: name to the function that returns its trace as bytes."""
+    traces = {path.name.split(".")[0]: path for path in sorted(TRACES.glob("*.csv.gz"))}
+    found = {name: (lambda path=path: gzip.decompress(path.read_bytes())) for name, path in traces.items()}
+    found.update({name: (lambda name=name: loads.make(name).encode()) for name in loads.LOADS})
+    return found
+
+
+def chosen(names):
+    loads_by_name = known()
+    for name in names or loads_by_name:
+        path = pathlib.Path(name)
+        if name in loads_by_name:
+            yield name, loads_by_name[name]()
+        elif path.is_file():
+            data = path.read_bytes()
+            yield path.name.split(".")[0], gzip.decompress(data) if path.suffix == ".gz" else data
+        else:
+            sys.exit(f"no load and no file is called {name}; known: {' '.join(loads_by_name)}")
+
+
+def rivals():
+    with open(RIVALS, encoding="utf-8") as file:
+        return {row["load"]: row for row in csv.DictReader(line for line in file if not line.startswith("#"))}
+
+
+def replay(program, name, trace, options):
+    """One row a pass."""
+    result = subprocess.run([program, "--csv", "--name", name, "--passes", str(PASSES), *options, "-"], input=trace,
+                            stdout=subprocess.PIPE, check=False)
+    if result.returncode:
+        sys.exit(f"replay_sim ended with status {result.returncode} on {name}")
+    return list(csv.DictReader(result.stdout.decode().splitlines()))
+
+
+def milliseconds(row):
+    return (int(row["driver_ns"]) + int(row["own_ns"])) / 1e6
+
+
+def number(value, digits):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def measured(rival, column):
+    return float(rival[column]) if rival and rival[column] else None
+
+
+def of(value, base):
+    return None if base is None else value / base
+
+
+def line_of_cuda(name, rival):
+    return (name, "cudaMallocAsync", number(measured(rival, "held_ratio"), 3), number(measured(rival, "cold_ms"), 1),
+            number(measured(rival, "second_ms"), 1)) + ("",) * (len(HEAD) - 5)
+
+
+def line_of_pool(pool, rows, rival):
+    total = [milliseconds(row) for row in rows]
+    held = max(float(row["held_ratio"]) for row in rows)
+    second = rows[1]
+    return ("", pool, number(held, 3), *(number(ms, 2) for ms in total), number(int(second["own_ns"]) / 1e6, 2),
+            *(number(int(second[column]) / 1e3, 2) for column in ("p50_ns", "p99_ns", "max_ns")),
+            number(of(total[0], measured(rival, "cold_ms")), 2),
+            number(of(total[1], measured(rival, "second_ms")), 2))
+
+
+def show(line):
+    print(f"{line[0]:<12} {line[1]:<16}" + "".join(f" {cell:>12}" for cell in line[2:]), flush=True)
+
+
+def provenance():
+    commit = run("git", "describe", "--always", "--dirty", capture_output=True).stdout.strip()
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return {"kernel": platform.release(), "machine": platform.machine(), "commit": commit, "date": now}
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"\n{len(rows)} rows in {path}")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench --sim", description=__doc__)
+    parser.add_argument("loads", nargs="*", metavar="TRACE", help="a name or a file (all that are known)")
+    parser.add_argument("--build", default="build-bench", help="folder of the release build")
+    parser.add_argument("--csv", type=pathlib.Path, help="where all figures go (BUILD/sim.csv)")
+    parser.add_argument("--no-pages", action="store_true", help="without the pool of one page an extent")
+    parser.add_argument("--option", action="append", default=[], help="for replay_sim, as in --option=--lag-us=100")
+    arguments = parser.parse_args()
+    program = build(arguments.build)
+    where = provenance()
+    pools = {"vpmm": []}
+    if not arguments.no_pages:
+        pools["vpmm, extent 1"] = ["--extent", "1"]
+    cuda = rivals()
+    table = []
+    show(HEAD)
+    for name, trace in chosen(arguments.loads):
+        rival = cuda.get(name)
+        show(line_of_cuda(name, rival))
+        for pool, options in pools.items():
+            rows = replay(program, name, trace, options + arguments.option)
+            show(line_of_pool(pool, rows, rival))
+            table += [{"pool": pool, **row, **where} for row in rows]
+    print("\n'own' is our CPU time of the second pass on this machine, the rest the modelled price of driver calls on an H200;"
+          "\np50, p99 and max are of one call of the second pass; x: our total over that of cudaMallocAsync.")
+    write(arguments.csv or ROOT / arguments.build / "sim.csv", table)
+
+
+if __name__ == "__main__":
+    main()
