@@ -65,27 +65,51 @@ static uint32_t *granules_at(struct priced *priced, uint64_t address)
     abort();
 }
 
-/* Charges `kind` for each mapping in a range. */
-static void charge_range(struct priced *priced, enum price_kind kind, uint64_t address,
-                         uint64_t bytes)
-{
-    const uint32_t *granules = granules_at(priced, address);
-    uint64_t n = bytes / priced->granularity_bytes;
-    for (uint64_t i = 0; i < n; i += granules[i] ? granules[i] : 1)
-        if (granules[i])
-            charge(priced, kind, granules[i] * priced->granularity_bytes);
-}
-
-static void forget_range(struct priced *priced, uint64_t address, uint64_t bytes)
+/* Calls `each` for every mapping in a range. */
+static void walk(struct priced *priced, uint64_t address, uint64_t bytes,
+                 void (*each)(struct priced *priced, uint32_t *granules, void *argument),
+                 void *argument)
 {
     uint32_t *granules = granules_at(priced, address);
     uint64_t n = bytes / priced->granularity_bytes;
     uint32_t step;
     for (uint64_t i = 0; i < n; i += step) {
         step = granules[i] ? granules[i] : 1;
-        priced->n_mappings -= granules[i] != 0;
-        granules[i] = 0;
+        if (granules[i])
+            each(priced, &granules[i], argument);
     }
+}
+
+static void charge_mapping(struct priced *priced, uint32_t *granules, void *argument)
+{
+    const enum price_kind *kind = argument;
+    charge(priced, *kind, *granules * priced->granularity_bytes);
+}
+
+static void charge_range(struct priced *priced, enum price_kind kind, uint64_t address,
+                         uint64_t bytes)
+{
+    walk(priced, address, bytes, charge_mapping, &kind);
+}
+
+static void forget_mapping(struct priced *priced, uint32_t *granules, void *unused)
+{
+    (void)unused;
+    priced->n_mappings--;
+    *granules = 0;
+}
+
+static void add_unmap(struct priced *priced, uint32_t *granules, void *argument)
+{
+    uint64_t *ns = argument;
+    *ns += price_ns(PRICE_UNMAP, *granules * priced->granularity_bytes, priced->n_mappings);
+}
+
+uint64_t priced_unmap_ns(struct priced *priced, uint64_t address, uint64_t bytes)
+{
+    uint64_t ns = 0;
+    walk(priced, address, bytes, add_unmap, &ns);
+    return ns;
 }
 
 /* ---- address space and extents ---- */
@@ -173,7 +197,7 @@ static enum vpmm_status unmap(void *self, uint64_t address, uint64_t bytes)
     enum vpmm_status status = priced->inner->unmap(priced->inner->self, address, bytes);
     charge_range(priced, PRICE_UNMAP, address, bytes);
     if (!status)
-        forget_range(priced, address, bytes);
+        walk(priced, address, bytes, forget_mapping, NULL);
     return end(priced, start_ns, PRICE_UNMAP, status);
 }
 

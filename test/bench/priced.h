@@ -47,4 +47,7 @@ void priced_fill(struct priced *priced, const struct vpmm_driver *inner, uint64_
                  struct vpmm_driver *driver_out);
 void priced_finish(struct priced *priced);
 
+/* What an unmap of the range would cost now. */
+uint64_t priced_unmap_ns(struct priced *priced, uint64_t address, uint64_t bytes);
+
 #endif

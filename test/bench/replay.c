@@ -53,6 +53,17 @@ static void make_streams(struct replay *replay)
     }
 }
 
+static void make_events(struct replay *replay)
+{
+    struct timeline *timeline = &replay->timeline;
+    timeline->n_events = replay->trace->n_events;
+    timeline->events = zeroed(timeline->n_events, sizeof *timeline->events);
+    for (uint32_t i = 0; i < timeline->n_events; i++)
+        require(
+            !sim_event_create(replay->sim, CU_EVENT_DISABLE_TIMING, &timeline->events[i].handle),
+            "no event");
+}
+
 static void make_machine(struct replay *replay)
 {
     struct sim_config config;
@@ -76,14 +87,11 @@ void replay_setup(struct replay *replay, const struct trace *trace,
     replay->trace = trace;
     replay->options = *options;
     replay->blocks = zeroed(trace->n_allocations, sizeof *replay->blocks);
-    replay->events = zeroed(trace->n_events, sizeof *replay->events);
     replay->modelled_ns = zeroed(trace->n_ops, sizeof *replay->modelled_ns);
     replay->whole_ns = zeroed(trace->n_ops, sizeof *replay->whole_ns);
     make_machine(replay);
     make_streams(replay);
-    for (uint32_t i = 0; i < trace->n_events; i++)
-        require(!sim_event_create(replay->sim, CU_EVENT_DISABLE_TIMING, &replay->events[i]),
-                "no event");
+    make_events(replay);
     struct vpmm_heap_params params = {.root_bytes = 8 * TIB,
                                       .extent_pages_max = options->extent_pages_max,
                                       .slack_bytes = options->slack_bytes,
@@ -111,8 +119,9 @@ static bool is_nothing_left(struct replay *replay)
 static bool is_device_empty(struct replay *replay)
 {
     struct sim_counts counts;
-    for (uint32_t i = 0; i < replay->trace->n_events; i++)
-        require(!sim_event_destroy(replay->sim, replay->events[i]), "an event cannot be destroyed");
+    for (uint32_t i = 0; i < replay->timeline.n_events; i++)
+        require(!sim_event_destroy(replay->sim, replay->timeline.events[i].handle),
+                "an event cannot be destroyed");
     sim_live_counts(replay->sim, &counts);
     if (counts.handles + counts.mappings + counts.reservations + counts.events == 0)
         return true;
@@ -124,6 +133,8 @@ static bool is_device_empty(struct replay *replay)
 
 bool replay_teardown(struct replay *replay)
 {
+    for (int i = 0; i < SETTLING_LOOKS; i++)
+        vpmm_heap_reap(replay->heap);
     (void)vpmm_heap_trim(replay->heap, UINT64_MAX);
     bool is_clean = is_nothing_left(replay);
     vpmm_heap_destroy(replay->heap);
@@ -133,7 +144,7 @@ bool replay_teardown(struct replay *replay)
     priced_finish(&replay->priced);
     free(replay->timeline.streams);
     free(replay->blocks);
-    free(replay->events);
+    free(replay->timeline.events);
     free(replay->modelled_ns);
     free(replay->whole_ns);
     memset(replay, 0, sizeof *replay);
@@ -240,6 +251,8 @@ static void request(struct replay *replay, const struct trace_op *op, struct cur
         cursor->pass->refused++;
     }
     account(replay, cursor, start_ns, &before);
+    if (op->kind == TRACE_MALLOC)
+        cursor->pass->last_malloc_ns = replay->whole_ns[cursor->n_calls - 1];
     sample(replay, cursor);
 }
 
@@ -256,14 +269,10 @@ static void step(struct replay *replay, const struct trace_op *op, struct cursor
         timeline_work(timeline, op->stream, op->duration_us);
         break;
     case TRACE_RECORD:
-        require(!sim_event_record(replay->sim, replay->events[op->object],
-                                  handle_of(replay, op->stream)),
-                "an event cannot be recorded");
+        timeline_record(timeline, op->object, op->stream);
         break;
     case TRACE_WAIT:
-        require(!sim_stream_wait_event(replay->sim, handle_of(replay, op->stream),
-                                       replay->events[op->object], 0),
-                "a stream cannot wait");
+        timeline_follow(timeline, op->object, op->stream);
         break;
     }
 }
@@ -276,8 +285,18 @@ static void free_what_is_live(struct replay *replay)
             give(replay, block, block->stream, block->is_sync);
     }
     timeline_drain(&replay->timeline);
-    for (int i = 0; i < SETTLING_LOOKS; i++)
-        vpmm_heap_reap(replay->heap);
+}
+
+static uint64_t owed_ns(struct replay *replay)
+{
+    struct vpmm_region_view region;
+    uint64_t cursor = 0;
+    uint64_t ns = 0;
+    while (vpmm_pool_next(vpmm_heap_pool(replay->heap), &cursor, &region))
+        if (region.state == VPMM_REGION_ZOMBIE)
+            ns +=
+                priced_unmap_ns(&replay->priced, region.address, region.pages * replay->page_bytes);
+    return ns;
 }
 
 static int compare(const void *a, const void *b)
@@ -324,6 +343,7 @@ void replay_run(struct replay *replay, struct replay_pass *pass_out)
     pass_out->tally = replay->priced.tally;
     subtract((uint64_t *)&pass_out->counts, (uint64_t *)&counts, sizeof counts);
     subtract((uint64_t *)&pass_out->tally, (uint64_t *)&tally, sizeof tally);
+    pass_out->owed_ns = owed_ns(replay);
     pass_out->modelled = quantiles(replay->modelled_ns, cursor.n_calls);
     pass_out->whole = quantiles(replay->whole_ns, cursor.n_calls);
     free_what_is_live(replay);

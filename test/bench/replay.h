@@ -35,8 +35,7 @@ struct replay {
         uint64_t bytes;
         uint32_t stream;
         bool is_sync;
-    } * blocks; /* by the trace's numbers */
-    CUevent *events;
+    } * blocks;                       /* by the trace's numbers */
     uint64_t *modelled_ns, *whole_ns; /* of each call of a pass */
 };
 
@@ -44,9 +43,11 @@ struct replay {
 struct replay_pass {
     uint64_t calls, refused; /* mallocs and frees; mallocs without memory */
     uint64_t live_peak_bytes, held_peak_bytes;
-    uint64_t driver_ns; /* modelled */
-    uint64_t own_ns;    /* measured here: everything but the driver's calls */
-    uint64_t waited_us; /* on the host, in the trace's time */
+    uint64_t driver_ns;      /* modelled */
+    uint64_t own_ns;         /* measured here: everything but the driver's calls */
+    uint64_t waited_us;      /* on the host, in the trace's time */
+    uint64_t last_malloc_ns; /* driver and own */
+    uint64_t owed_ns;        /* for the unmaps of the zombies that there are at the end */
     struct vpmm_heap_counts counts;
     struct priced_tally tally;
     struct replay_quantiles {

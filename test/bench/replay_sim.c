@@ -113,7 +113,8 @@ static void print_head(void)
 {
     printf("trace,pass,calls,refused,live_peak_bytes,held_peak_bytes,held_ratio,driver_ns,own_ns,"
            "waited_us,fits,stitches,grows,host_waits,stream_waits,extents_created,extents_moved,"
-           "driver_p50_ns,driver_p99_ns,driver_max_ns,p50_ns,p99_ns,max_ns");
+           "owed_ns,last_malloc_ns,driver_p50_ns,driver_p99_ns,driver_max_ns,p50_ns,p99_ns,"
+           "max_ns");
     for (int i = 0; i < PRICE_KINDS; i++)
         printf(",%s_calls,%s_handles,%s_ns", price_name(i), price_name(i), price_name(i));
     putchar('\n');
@@ -135,6 +136,7 @@ static void print_row(const char *name, unsigned number, const struct replay_pas
     printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
            counts->fits, counts->stitches, counts->grows, counts->host_waits, counts->stream_waits,
            tally->calls[PRICE_CREATE], extents_moved(pass));
+    printf(",%" PRIu64 ",%" PRIu64, pass->owed_ns, pass->last_malloc_ns);
     printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
            pass->modelled.p50_ns, pass->modelled.p99_ns, pass->modelled.max_ns, pass->whole.p50_ns,
            pass->whole.p99_ns, pass->whole.max_ns);
@@ -151,12 +153,12 @@ static void print_line(const char *name, unsigned number, const struct replay_pa
     printf("%s, pass %u: %" PRIu64 " calls, %" PRIu64 " refused; live peak %.3f GB, held %.3f GB "
            "(%.3f); driver %.3f ms + own %.3f ms = %.3f ms, waited %.3f ms; fits %" PRIu64
            ", stitches %" PRIu64 ", grows %" PRIu64 "; extents created %" PRIu64 ", moved %" PRIu64
-           "; a call p50 %.2f, p99 %.2f, max %.2f us; driver calls",
+           ", unmaps owed %.3f ms; a call p50 %.2f, p99 %.2f, max %.2f us; driver calls",
            name, number, pass->calls, pass->refused, (double)pass->live_peak_bytes / 1e9,
            (double)pass->held_peak_bytes / 1e9, ratio(pass), ms(pass->driver_ns), ms(pass->own_ns),
            ms(pass->driver_ns + pass->own_ns), (double)pass->waited_us / 1e3, counts->fits,
            counts->stitches, counts->grows, tally->calls[PRICE_CREATE], extents_moved(pass),
-           (double)pass->whole.p50_ns / 1e3, (double)pass->whole.p99_ns / 1e3,
+           ms(pass->owed_ns), (double)pass->whole.p50_ns / 1e3, (double)pass->whole.p99_ns / 1e3,
            (double)pass->whole.max_ns / 1e3);
     for (int i = 0; i < PRICE_KINDS; i++)
         if (tally->calls[i])

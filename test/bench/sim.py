@@ -19,8 +19,14 @@ ROOT = HERE.parents[1]
 TRACES = ROOT / "test" / "traces"
 RIVALS = HERE / "cuda-h200.csv"
 PASSES = 3
-HEAD = ("load", "pool", "held/peak", "cold ms", "2nd ms", "3rd ms", "of which own", "p50 us", "p99 us", "max us",
-        "cold x", "2nd x")
+HEAD = ("load", "pool", "held/peak", "cold ms", "2nd ms", "3rd ms", "2nd own", "2nd owed", "p50 us", "p99 us", "max us",
+        "last ms", "cold x", "2nd x", "last x")
+
+LEGEND = """
+ms: all mallocs and frees of a pass, the modelled price of their driver calls on an H200 and our own CPU time on this
+machine. 2nd own: the latter, of the second pass. 2nd owed: the modelled price of unmaps that the second pass put off.
+p50, p99, max: of one call of the second pass. last: the cold pass's last malloc. x: ours over cudaMallocAsync's.
+held/peak: the most of all passes, over requested bytes."""
 
 
 def run(*command, **options):
@@ -92,21 +98,23 @@ def of(value, base):
 
 def line_of_cuda(name, rival):
     return (name, "cudaMallocAsync", number(measured(rival, "held_ratio"), 3), number(measured(rival, "cold_ms"), 1),
-            number(measured(rival, "second_ms"), 1)) + ("",) * (len(HEAD) - 5)
+            number(measured(rival, "second_ms"), 1)) + ("",) * 6 + (number(measured(rival, "last_ms"), 1),)
 
 
 def line_of_pool(pool, rows, rival):
     total = [milliseconds(row) for row in rows]
     held = max(float(row["held_ratio"]) for row in rows)
     second = rows[1]
-    return ("", pool, number(held, 3), *(number(ms, 2) for ms in total), number(int(second["own_ns"]) / 1e6, 2),
+    last = int(rows[0]["last_malloc_ns"]) / 1e6
+    owed = (int(second["owed_ns"]) - int(rows[0]["owed_ns"])) / 1e6
+    return ("", pool, number(held, 3), *(number(ms, 2) for ms in total), number(int(second["own_ns"]) / 1e6, 2), number(owed, 2),
             *(number(int(second[column]) / 1e3, 2) for column in ("p50_ns", "p99_ns", "max_ns")),
-            number(of(total[0], measured(rival, "cold_ms")), 2),
-            number(of(total[1], measured(rival, "second_ms")), 2))
+            number(last, 2), number(of(total[0], measured(rival, "cold_ms")), 2),
+            number(of(total[1], measured(rival, "second_ms")), 2), number(of(last, measured(rival, "last_ms")), 2))
 
 
 def show(line):
-    print(f"{line[0]:<12} {line[1]:<16}" + "".join(f" {cell:>12}" for cell in line[2:]), flush=True)
+    print((f"{line[0]:<11} {line[1]:<15}" + "".join(f" {cell:>9}" for cell in line[2:])).rstrip(), flush=True)
 
 
 def provenance():
@@ -147,8 +155,7 @@ def main():
             rows = replay(program, name, trace, options + arguments.option)
             show(line_of_pool(pool, rows, rival))
             table += [{"pool": pool, **row, **where} for row in rows]
-    print("\n'own' is our CPU time of the second pass on this machine, the rest the modelled price of driver calls on an H200;"
-          "\np50, p99 and max are of one call of the second pass; x: our total over that of cudaMallocAsync.")
+    print(LEGEND)
     write(arguments.csv or ROOT / arguments.build / "sim.csv", table)
 
 

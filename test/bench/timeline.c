@@ -9,6 +9,14 @@ struct work {
     uint64_t end_us;
 };
 
+static void require(CUresult result, const char *what)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    fprintf(stderr, "replay: %s\n", what);
+    abort();
+}
+
 static bool is_over(struct sim_view *view, void *argument)
 {
     const struct work *work = argument;
@@ -30,10 +38,26 @@ void timeline_work(struct timeline *timeline, uint32_t stream, uint64_t duration
     struct sim_kernel kernel = {
         .name = "work", .ready = is_over, .argument = &work, .argument_bytes = sizeof work};
     queue->end_us = work.end_us;
-    if (sim_launch(timeline->sim, queue->handle, &kernel)) {
-        fputs("a kernel could not be launched\n", stderr);
-        abort();
-    }
+    require(sim_launch(timeline->sim, queue->handle, &kernel), "a kernel cannot be launched");
+}
+
+void timeline_record(struct timeline *timeline, uint32_t event, uint32_t stream)
+{
+    struct timeline_event *recorded = &timeline->events[event];
+    struct timeline_stream *queue = &timeline->streams[stream];
+    require(sim_event_record(timeline->sim, recorded->handle, queue->handle),
+            "an event cannot be recorded");
+    recorded->end_us = queue->end_us;
+}
+
+void timeline_follow(struct timeline *timeline, uint32_t event, uint32_t stream)
+{
+    const struct timeline_event *recorded = &timeline->events[event];
+    struct timeline_stream *queue = &timeline->streams[stream];
+    require(sim_stream_wait_event(timeline->sim, queue->handle, recorded->handle, 0),
+            "a stream cannot wait");
+    if (recorded->end_us > queue->end_us)
+        queue->end_us = recorded->end_us;
 }
 
 /* The next moment at which any work ends; `now_us` when none is under way. */

@@ -20,11 +20,19 @@ struct timeline {
         uint64_t end_us; /* of its last work */
     } * streams;
     uint32_t n_streams;
+    struct timeline_event {
+        CUevent handle;
+        uint64_t end_us; /* of the work before its latest record */
+    } * events;
+    uint32_t n_events;
 };
 
 void timeline_go_to(struct timeline *timeline, uint64_t trace_us);
 /* Queues work of `duration_us` on the stream with that number. */
 void timeline_work(struct timeline *timeline, uint32_t stream, uint64_t duration_us);
+/* Records the event with that number on the stream, and lets the stream wait for it. */
+void timeline_record(struct timeline *timeline, uint32_t event, uint32_t stream);
+void timeline_follow(struct timeline *timeline, uint32_t event, uint32_t stream);
 /* Waits on the host for `event`, or for all work where it is NULL. */
 void timeline_wait(struct timeline *timeline, CUevent event);
 /* Lets all queued work run to its end. */
