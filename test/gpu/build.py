@@ -47,8 +47,8 @@ def library() -> Path:
         if shutil.which(tool) is None:
             raise BuildError(f"no {tool}: {how}")
     if not (BUILD / "build.ninja").exists():
-        _call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false", "-Ddemo=false"])
-    _call(["ninja", "-C", str(BUILD)])
+        call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false", "-Ddemo=false"])
+    call(["ninja", "-C", str(BUILD)])
     if not LIBRARY.exists():
         raise BuildError(f"the build made no {LIBRARY}")
     return LIBRARY
@@ -69,18 +69,23 @@ def source_of(program: Program) -> Path:
 def programs(selected: Iterable[Program]) -> int:
     """Compiles the CUDA programs that are not up to date, many at a time; says how many it compiled."""
     wanted = sorted({(source_of(p), p.cudart, binary(p)) for p in selected if p.cudart})
-    stale = [entry for entry in wanted if _is_stale(entry[0], entry[2])]
+    stale = [entry for entry in wanted if is_stale(entry[0], entry[2])]
     if not stale:
         return 0
     PROGRAMS.mkdir(parents=True, exist_ok=True)
-    nvcc = find_nvcc()
-    architecture = device.architecture() if device.count() else DEFAULT_ARCHITECTURE
+    nvcc, architecture = find_nvcc(), target()
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         list(workers.map(lambda entry: _compile(nvcc, architecture, entry), stale))
     return len(stale)
 
 
-def _is_stale(source: Path, made: Path) -> bool:
+def target() -> str:
+    """The architecture to compile for: this machine's, or the usual one where there is no device."""
+    return device.architecture() if device.count() else DEFAULT_ARCHITECTURE
+
+
+def is_stale(source: Path, made: Path) -> bool:
+    """Whether a program has to be made again from its source and the headers beside it."""
     if not made.exists():
         return True
     headers = [*source.parent.glob("*.cuh"), *source.parent.glob("*.h")]
@@ -93,11 +98,18 @@ def _compile(nvcc: Path, architecture: str, entry: Tuple[Path, str, Path]) -> No
         home = nvcc.resolve().parent.parent
         stubs = sorted({path.parent for path in home.glob("**/stubs/libcuda.so")})
         links = [f"-L{stubs[0]}", "-lcuda"] if stubs else ["-l:libcuda.so.1"]
-        _call(["gcc", "-std=c11", "-O1", "-isystem", str(home / "include"), "-o", str(made), str(source),
-               *links, "-ldl", "-pthread"])
+        call(["gcc", "-std=c11", "-O1", "-isystem", str(home / "include"), "-o", str(made), str(source),
+              *links, "-ldl", "-pthread"])
     else:
-        _call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
-               *_link_options(nvcc, cudart), "-o", str(made), str(source)])
+        compile_cuda(nvcc, architecture, source, cudart, made)
+
+
+def compile_cuda(
+    nvcc: Path, architecture: str, source: Path, cudart: str, made: Path, objects: Sequence[Path] = ()
+) -> None:
+    """One program with the runtime linked as `cudart` says, and with objects made before."""
+    call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
+          *_link_options(nvcc, cudart), "-o", str(made), str(source), *map(str, objects)])
 
 
 def _link_options(nvcc: Path, cudart: str) -> List[str]:
@@ -112,7 +124,8 @@ def _link_options(nvcc: Path, cudart: str) -> List[str]:
     raise BuildError(f"no libcudart.so below {home}")
 
 
-def _call(command: Sequence[str]) -> None:
+def call(command: Sequence[str]) -> None:
+    """Runs a tool; what it says is the error when it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)}\n{done.stdout}")
