@@ -80,6 +80,11 @@ LINES
     [ -z "$missing" ] || install_packages $missing
 }
 
+# Draws the benchmarks.
+need_matplotlib() {
+    python3 -c 'import matplotlib' 2>/dev/null || install_python matplotlib
+}
+
 # What only the style tests use; they skip what they cannot check, so nothing here is worth a failure.
 want_style_tools() {
     local package

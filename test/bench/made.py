@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Makes what the benchmarks need: the library, the programs, the recorder, and the traces unpacked."""
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Iterable, List
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "gpu"))
+
+import build  # noqa: E402
+from catalogue import STATIC  # noqa: E402
+from works import TRACES, Work  # noqa: E402
+
+SOURCES = HERE / "programs"
+FOLDER = build.BUILD / "bench"
+BINARIES = FOLDER / "programs"
+CONTEXT = "context"
+# Sources in C that a program is linked with.
+PARTS_OF = {"replay": ("trace.c", "numbers.c")}
+SHARED_HEADERS = (HERE.parent / "gpu" / "programs" / "common.cuh", HERE / "trace.h", HERE / "numbers.h")
+RECORD = HERE / "record"
+
+
+def source_of(work: Work) -> Path:
+    return HERE / "python" / f"{work.source}.py" if work.needs else SOURCES / f"{work.source}.cu"
+
+
+def binary(source: str) -> Path:
+    return BINARIES / source
+
+
+def trace_of(work: Work) -> Path:
+    """Where the work's trace lies unpacked."""
+    return FOLDER / "traces" / work.trace.removesuffix(".gz")
+
+
+def programs(sources: Iterable[str]) -> List[str]:
+    """Compiles the programs that are not up to date; says which could not be, and why. Raises build.BuildError without a
+    compiler."""
+    newest = max(path.stat().st_mtime for path in SHARED_HEADERS if path.exists())
+    stale = [source for source in sorted(set(sources))
+             if build.is_stale(SOURCES / f"{source}.cu", binary(source)) or
+             binary(source).stat().st_mtime < newest]
+    if not stale:
+        return []
+    BINARIES.mkdir(parents=True, exist_ok=True)
+    nvcc, architecture = build.find_nvcc(), build.target()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        troubles = workers.map(lambda source: _compile(nvcc, architecture, source), stale)
+    return [trouble for trouble in troubles if trouble]
+
+
+def _compile(nvcc: Path, architecture: str, source: str) -> str:
+    """What went wrong; empty when nothing did."""
+    try:
+        objects = []
+        for name in PARTS_OF.get(source, ()):
+            objects.append(BINARIES / f"{source}-{name}.o")
+            build.call(["gcc", "-std=c11", "-O2", "-c", "-o", str(objects[-1]), str(HERE / name)])
+        build.compile_cuda(nvcc, architecture, SOURCES / f"{source}.cu", STATIC, binary(source), objects)
+    except build.BuildError as error:
+        return f"{source}: {error}"
+    return ""
+
+
+def unpack(works: Iterable[Work]) -> None:
+    for work in works:
+        if not work.trace:
+            continue
+        packed, plain = TRACES / work.trace, trace_of(work)
+        if not plain.exists() or plain.stat().st_mtime < packed.stat().st_mtime:
+            plain.parent.mkdir(parents=True, exist_ok=True)
+            plain.write_bytes(gzip.decompress(packed.read_bytes()))
+
+
+def recorder() -> Path:
+    """Builds the recorder and says where it is. The library's own look-up code is part of it."""
+    made = FOLDER / "librecord.so"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    include = build.find_nvcc().resolve().parent.parent / "include"
+    look_up = [build.ROOT / "src" / "preload" / name for name in ("dlsym.c", "lookup.c", "original.c")]
+    build.call(["gcc", "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-isystem", str(include),
+                f"-I{RECORD}", f"-I{build.ROOT / 'src'}", "-o", str(made), str(RECORD / "log.c"),
+                str(RECORD / "wrappers.c"), *map(str, look_up), "-Wl,-Bsymbolic-functions", "-ldl", "-pthread"])
+    return made
