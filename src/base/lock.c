@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
 #include "base/lock.h"
 
 #include <assert.h>
+#include <sched.h>
+#include <time.h>
+
+/* How a latch is waited for: its holder needs nanoseconds, unless it was stopped meanwhile, perhaps
+ * for the sake of the very thread that waits. */
+#define SPINS 100
+#define YIELDS 100
+#define NAP_NS 50000
 
 #ifndef NDEBUG
-/* One bit per rank that the thread holds. */
+/* One bit per rank that the thread holds, and how many latches. */
 static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
+static _Thread_local unsigned n_latches __attribute__((tls_model("initial-exec")));
 #endif
 
 void vpmm_lock_init(struct vpmm_lock *lock, enum vpmm_rank rank)
@@ -46,6 +56,55 @@ void vpmm_lock_give(struct vpmm_lock *lock)
     held &= ~(1u << lock->rank);
 #endif
     (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+static void note_taken(enum vpmm_rank rank)
+{
+#ifndef NDEBUG
+    assert(held >> rank >> 1 == 0);
+    held |= 1u << rank;
+    n_latches++;
+#else
+    (void)rank;
+#endif
+}
+
+static void wait_for_latch(struct vpmm_latch *latch)
+{
+    for (unsigned n = 0; vpmm_atomic_load(&latch->is_taken); n++) {
+        if (n < SPINS)
+            continue;
+        if (n < SPINS + YIELDS)
+            (void)sched_yield();
+        else
+            (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
+void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    while (vpmm_atomic_exchange(&latch->is_taken, 1))
+        wait_for_latch(latch);
+    note_taken(rank);
+}
+
+_Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    if (vpmm_atomic_exchange(&latch->is_taken, 1))
+        return 0;
+    note_taken(rank);
+    return 1;
+}
+
+void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+#ifndef NDEBUG
+    if (--n_latches == 0)
+        held &= ~(1u << rank);
+#else
+    (void)rank;
+#endif
+    vpmm_atomic_store(&latch->is_taken, 0);
 }
 
 _Bool vpmm_lock_none_held(void)

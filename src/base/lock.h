@@ -4,11 +4,14 @@
 #ifndef VPMM_BASE_LOCK_H
 #define VPMM_BASE_LOCK_H
 
+#include "base/atomic.h"
+
 #include <pthread.h>
 
 enum vpmm_rank {
     VPMM_RANK_ROUTE = 1, /* creation of heaps, list of devices */
     VPMM_RANK_HEAP,      /* the bookkeeping of one device */
+    VPMM_RANK_LANE,      /* a latch: what one stream's front cache holds */
     VPMM_RANK_ORDER,     /* fences, streams and contexts */
     VPMM_RANK_LOG,
 };
@@ -16,6 +19,13 @@ enum vpmm_rank {
 struct vpmm_lock {
     pthread_mutex_t mutex;
     enum vpmm_rank rank;
+};
+
+/* A lock for a few instructions: one atomic exchange to take it and one store to give it. Whoever
+ * holds it makes no system call. Several of one rank may be held at once, by whoever takes them in
+ * one order. A zeroed one is free. */
+struct vpmm_latch {
+    vpmm_atomic32 is_taken;
 };
 
 struct vpmm_condition {
@@ -29,7 +39,12 @@ void vpmm_lock_take(struct vpmm_lock *lock);
 _Bool vpmm_lock_try(struct vpmm_lock *lock);
 void vpmm_lock_give(struct vpmm_lock *lock);
 
-/* True when the calling thread holds no lock of this kind; for assertions before driver calls.
+void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank);
+/* False, and not taken, when somebody holds it. */
+_Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank);
+void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank);
+
+/* True when the calling thread holds no lock and no latch; for assertions before driver calls.
  * Always true where assertions are compiled out. */
 _Bool vpmm_lock_none_held(void);
 

@@ -51,4 +51,11 @@ void vpmm_table_give(struct vpmm_table *table, uint32_t number);
 /* The record of `number`, or NULL for 0 and for numbers that never existed. */
 void *vpmm_table_at(const struct vpmm_table *table, uint32_t number);
 
+/* The record of a number that was taken at some time. */
+static inline void *vpmm_table_record(const struct vpmm_table *table, uint32_t number)
+{
+    char *chunk = vpmm_atomic_load(&table->chunks[number / VPMM_TABLE_CHUNK_RECORDS]);
+    return chunk + table->record_bytes * (number % VPMM_TABLE_CHUNK_RECORDS);
+}
+
 #endif

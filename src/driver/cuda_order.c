@@ -78,6 +78,22 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
     return VPMM_OK;
 }
 
+static enum vpmm_status stream_id(void *self, vpmm_stream_handle stream, uint64_t *id_out)
+{
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
+    CUstreamCaptureStatus capture;
+    unsigned long long id = 0;
+    enum vpmm_status status =
+        vpmm_cuda_status(cuda->real_cuStreamIsCapturing((CUstream)stream, &capture));
+    if (!status && capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        status = VPMM_CAPTURED;
+    if (!status)
+        status = vpmm_cuda_status(cuda->real_cuStreamGetId((CUstream)stream, &id));
+    if (!status)
+        *id_out = id;
+    return status;
+}
+
 static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
 {
     return vpmm_cuda_status(
@@ -149,6 +165,7 @@ void vpmm_cuda_fill_order(const struct vpmm_cuda *cuda, struct vpmm_driver *driv
     driver->context_device = context_device;
     driver->context_synchronize = context_synchronize;
     driver->stream_facts = stream_facts;
+    driver->stream_id = cuda->real_cuStreamGetId ? stream_id : NULL;
     driver->stream_wait = stream_wait;
     driver->event_create = event_create;
     driver->event_destroy = event_destroy;

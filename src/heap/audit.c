@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void vpmm_heap_check(const struct vpmm_heap *heap)
+void vpmm_heap_check(struct vpmm_heap *heap)
 {
+    vpmm_cache_hold(heap);
     const char *broken = vpmm_pool_audit(heap->pool);
+    vpmm_cache_let_go(heap);
     if (!broken)
         return;
     (void)fprintf(stderr, "vpmm: audit of device %d: %s\n", heap->params.device, broken);

@@ -173,6 +173,7 @@ enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *
     if (status || !want)
         return status;
     vpmm_atomic_add(moved_pages ? &heap->stitches : &heap->grows, 1);
+    vpmm_heap_note_tightness(heap);
     if (moved_pages)
         vpmm_heap_unmap_zombies(heap, zombie_pages_due(heap, moved_pages));
     return VPMM_OK;

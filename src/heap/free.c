@@ -60,11 +60,13 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
 }
 
 /* With the lock held. What is complete by now would otherwise stay pending until something else
- * completes: see vpmm_heap_settle. */
+ * completes: see vpmm_heap_settle. The stream's own is only what it comes after as it stands. */
 static void release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence, uint64_t stream_id)
 {
     bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
-    vpmm_pool_free(heap->pool, address, is_complete ? VPMM_FENCE_NONE : fence, stream_id);
+    bool is_own = vpmm_order_ask(heap->order, fence, stream_id) != VPMM_VERDICT_PENDING;
+    vpmm_pool_free(heap->pool, address, is_complete ? VPMM_FENCE_NONE : fence,
+                   is_own ? stream_id : 0);
     vpmm_heap_check(heap);
 }
 
@@ -73,6 +75,8 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
 {
     struct vpmm_region_view region;
     *wait_out = VPMM_OK;
+    if (stream && vpmm_heap_free_cached(heap, address, stream, wait_out))
+        return VPMM_OK;
     enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
     if (status)
         return status;
@@ -92,6 +96,12 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     release(heap, address, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
     return VPMM_OK;
+}
+
+bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
+                           const struct vpmm_stream *stream, enum vpmm_status *status_out)
+{
+    return stream->id && vpmm_cache_free(heap, address, stream, status_out);
 }
 
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)

@@ -8,6 +8,9 @@
 #define MAPPINGS_MAX ((uint64_t)256 * 1024)
 #define EAGER_PIECE_BYTES ((uint64_t)256 << 20)
 
+/* A pool is tight from so much of the device on. */
+#define TIGHT_PERCENT 75
+
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
  */
 static uint64_t smallest_root_bytes(const struct vpmm_heap *heap, uint64_t pages)
@@ -77,6 +80,9 @@ static enum vpmm_status init(struct vpmm_heap *heap)
     heap->device_bytes = facts.total_bytes;
     if (heap->page_bytes % facts.granularity_bytes || heap->page_bytes > heap->device_bytes)
         return VPMM_NOT_SUPPORTED;
+    status = vpmm_cache_init(heap);
+    if (status)
+        return status;
     struct vpmm_pool_params pool_params = {
         .page_bytes = heap->page_bytes,
         .extent_pages_max = heap->params.extent_pages_max,
@@ -109,8 +115,11 @@ enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
     heap->n_devices = 1;
     vpmm_lock_init(&heap->lock, VPMM_RANK_HEAP);
     vpmm_condition_init(&heap->edits_done);
+    /* Without records of a context nobody else could close a batch. */
+    vpmm_atomic_store(&heap->is_tight, !driver->event_record_context);
     enum vpmm_status status = init(heap);
     if (status) {
+        vpmm_cache_finish(heap);
         vpmm_condition_finish(&heap->edits_done);
         vpmm_lock_finish(&heap->lock);
         memory->unmap(memory->self, heap, sizeof *heap);
@@ -127,6 +136,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     const struct vpmm_driver *driver = heap->driver;
     uint64_t cursor = 0;
     struct vpmm_region_view region;
+    (void)vpmm_cache_gather(heap, 0);
     while (vpmm_pool_next(heap->pool, &cursor, &region))
         if (region.state == VPMM_REGION_LIVE &&
             !vpmm_pool_claim(heap->pool, region.address, &region))
@@ -137,6 +147,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     for (uint32_t i = 0; vpmm_pool_root(heap->pool, i, &address, &pages); i++)
         (void)driver->address_free(driver->self, address, pages * heap->page_bytes);
     vpmm_pool_destroy(heap->pool);
+    vpmm_cache_finish(heap);
     vpmm_condition_finish(&heap->edits_done);
     vpmm_lock_finish(&heap->lock);
     heap->memory->unmap(heap->memory->self, heap, sizeof *heap);
@@ -148,11 +159,35 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
     return vpmm_pool_find(heap->pool, address, view_out);
 }
 
+uint64_t vpmm_heap_reserve_ids(struct vpmm_heap *heap, uint64_t n)
+{
+    return vpmm_atomic_add(&heap->last_allocation_id, n) + 1;
+}
+
+uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number)
+{
+    return number * VPMM_DEVICES_MAX + (uint64_t)heap->params.device;
+}
+
+void vpmm_heap_note_tightness(struct vpmm_heap *heap)
+{
+    struct vpmm_pool_totals totals;
+    if (vpmm_atomic_load(&heap->is_tight))
+        return;
+    vpmm_pool_totals(heap->pool, &totals);
+    if (totals.held_pages > heap->device_bytes / heap->page_bytes / 100 * TIGHT_PERCENT)
+        vpmm_atomic_store(&heap->is_tight, 1);
+}
+
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
 {
+    uint64_t cache_mallocs;
+    uint64_t cache_frees;
+    vpmm_cache_counts(heap, &cache_mallocs, &cache_frees);
     *counts_out = (struct vpmm_heap_counts){
-        .mallocs = vpmm_atomic_load(&heap->mallocs),
-        .frees = vpmm_atomic_load(&heap->frees),
+        .mallocs = vpmm_atomic_load(&heap->mallocs) + cache_mallocs,
+        .frees = vpmm_atomic_load(&heap->frees) + cache_frees,
+        .cache_hits = cache_mallocs,
         .fits = vpmm_atomic_load(&heap->fits),
         .stitches = vpmm_atomic_load(&heap->stitches),
         .grows = vpmm_atomic_load(&heap->grows),
@@ -182,15 +217,21 @@ bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)
 {
     if (!vpmm_lock_try(&heap->lock))
         return false;
-    *broken_out = vpmm_pool_audit(heap->pool);
+    bool holds_all = vpmm_cache_try_hold(heap);
+    if (holds_all) {
+        *broken_out = vpmm_pool_audit(heap->pool);
+        vpmm_cache_let_go(heap);
+    }
     vpmm_lock_give(&heap->lock);
-    return true;
+    return holds_all;
 }
 
 const char *vpmm_heap_audit(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);
+    vpmm_cache_hold(heap);
     const char *broken = vpmm_pool_audit(heap->pool);
+    vpmm_cache_let_go(heap);
     vpmm_lock_give(&heap->lock);
     return broken;
 }

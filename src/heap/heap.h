@@ -57,10 +57,20 @@ struct vpmm_request {
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uint64_t *address_out);
 
+/* Serves `request`, of a stream, from that stream's front cache alone: no lock that others share,
+ * no driver. False: vpmm_heap_malloc has to. */
+bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
+                             uint64_t *address_out);
+/* Frees the live region that starts exactly at `address` into the stream's front cache; then
+ * `status_out` is BROKEN or SHUT_DOWN where the driver told of it, OK otherwise. False: nothing has
+ * happened, and vpmm_heap_free has to. */
+bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
+                           const struct vpmm_stream *stream, enum vpmm_status *status_out);
+
 /* Frees the live region that starts exactly at `address`. `stream` NULL: cudaFree. OK; NOT_FOUND:
  * no live region starts there (never allocated, interior, or freed before): nothing changed.
- * `wait_out`, for cudaFree, tells what the wait of free_waits answered, or BROKEN or SHUT_DOWN
- * where the record did (OK otherwise); the region is free in any case. */
+ * `wait_out` tells what the wait of free_waits answered, or BROKEN or SHUT_DOWN where a record did
+ * (OK otherwise); the region is free in any case. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
                                                 const struct vpmm_stream *stream,
                                                 enum vpmm_status *wait_out);
@@ -95,7 +105,7 @@ struct vpmm_relief {
  * where that is nothing. False: trying again is in vain. */
 bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief);
 
-/* Bytes that vpmm_heap_trim could give back now. */
+/* Bytes that vpmm_heap_trim could give back now; empties the front caches. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
 
 /* The context is gone: its cudaMalloc memory is free and complete, as bare CUDA would have freed
@@ -109,6 +119,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int 
 /* How requests were served, since the heap was made. */
 struct vpmm_heap_counts {
     uint64_t mallocs, frees;
+    uint64_t cache_hits; /* mallocs that a stream's front cache served; they count nowhere below */
     uint64_t fits, stitches,
         grows; /* how a malloc was served: no driver call; moved extents; only new ones */
     uint64_t host_waits, stream_waits;

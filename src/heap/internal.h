@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/lock.h"
+#include "heap/cache.h"
 #include "heap/heap.h"
 
 struct vpmm_heap {
@@ -26,6 +27,14 @@ struct vpmm_heap {
     uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
+    struct vpmm_lane *lanes;      /* VPMM_LANES of them */
+    struct vpmm_lane *first_lane; /* of those that have had a stream */
+    vpmm_atomic32 n_lanes;        /* the same */
+    uint32_t n_evictions;
+    uint64_t cached_pages_max; /* larger regions are not cached */
+    /* Little is left of the device, or has been: a request may have to wait for a free on the
+     * device, which it can only where the free has an event of its own. */
+    vpmm_atomic32 is_tight;
     vpmm_atomic64 last_allocation_id;
     vpmm_atomic64 mallocs, frees, fits, stitches, grows, host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
@@ -74,7 +83,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap,
 /* With the lock held, after each change of the pool: stops the process with the first invariant
  * that does not hold. Only where the project is configured with it. */
 #ifdef VPMM_AUDIT
-void vpmm_heap_check(const struct vpmm_heap *heap);
+void vpmm_heap_check(struct vpmm_heap *heap);
 #else
 #    define vpmm_heap_check(heap) ((void)(heap))
 #endif
@@ -85,6 +94,13 @@ void vpmm_heap_check(const struct vpmm_heap *heap);
 uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals);
 
 /* ---- heap.c ---- */
+
+/* Sets `n` numbers aside; the first of them. */
+uint64_t vpmm_heap_reserve_ids(struct vpmm_heap *heap, uint64_t n);
+/* The id that a number makes, unique over all devices. */
+uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number);
+/* Looks how much of the device the pool holds by now. */
+void vpmm_heap_note_tightness(struct vpmm_heap *heap);
 
 /* Reserves one more root for at least `pages` and gives it to the pool. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages);
@@ -106,7 +122,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
 
 /* ---- malloc.c ---- */
 
-/* Serves from mapped pages: no driver call. */
+/* Serves from mapped pages, those in the stream's own lane included: no driver call. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
                                                   uint64_t *address_out);
 

@@ -103,6 +103,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     bool may_go_on = true;
     while (status == VPMM_NO_MEMORY && may_go_on) {
         may_go_on = may_change(heap) && vpmm_now_ms() < limit_ms;
+        (void)vpmm_cache_gather(heap, serving->view.stream_id);
         (void)vpmm_heap_settle(heap);
         status = try_again(serving, address_out);
         if (status == VPMM_NO_MEMORY && may_go_on)
@@ -158,6 +159,7 @@ static void trim_default_pool(const struct vpmm_heap *heap)
 enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
+    vpmm_atomic_store(&heap->is_tight, 1);
     vpmm_heap_reap(heap);
     trim_default_pool(heap);
     enum vpmm_status status = try_again(serving, address_out);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/bytes.h"
 #include "heap/internal.h"
 
 /* However large the slack, the last share of the device is not taken by growth that waiting could
@@ -35,6 +34,8 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_lock_take(&heap->lock);
+    if (serving->view.stream_id)
+        vpmm_cache_drain(heap, serving->view.stream_id);
     enum vpmm_status status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
@@ -79,10 +80,14 @@ static uint64_t pages_within_slack(const struct vpmm_heap *heap, uint64_t pages)
 static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    for (;;) {
+    for (bool has_gathered = false;; has_gathered = true) {
         enum vpmm_status status = vpmm_serving_fit(serving, address_out);
         if (status != VPMM_NOT_FOUND)
             return status;
+        if (!has_gathered && vpmm_cache_gather(heap, 0)) {
+            (void)vpmm_heap_settle(heap);
+            continue;
+        }
         uint64_t within = pages_within_slack(heap, serving->want.pages);
         status = vpmm_serving_stitch(serving, within, address_out);
         if (status != VPMM_NOT_FOUND)
@@ -95,45 +100,68 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
     }
 }
 
-static enum vpmm_status serve(struct vpmm_serving *serving, uint64_t *address_out)
+/* What is not known of other streams' frees is asked for only where the stream's own and what is
+ * known complete do not do: events are what does not scale with threads. */
+static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    if (!serving->request->stream)
-        return serve_waiting(serving, address_out);
     enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    if (status != VPMM_NOT_FOUND)
+        return status;
+    (void)vpmm_cache_gather(serving->heap, serving->view.stream_id);
+    (void)vpmm_heap_settle(serving->heap);
+    status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
     return status;
 }
 
-/* Unique over all devices. */
-static uint64_t next_allocation_id(struct vpmm_heap *heap)
+static enum vpmm_status serve(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    uint64_t count = vpmm_atomic_add(&heap->last_allocation_id, 1) + 1;
-    return count * VPMM_DEVICES_MAX + (uint64_t)heap->params.device;
+    if (serving->request->stream)
+        return serve_in_order(serving, address_out);
+    (void)vpmm_heap_settle(serving->heap);
+    return serve_waiting(serving, address_out);
+}
+
+/* The owner of what is served, but for its id. */
+static struct vpmm_owner owner_of(const struct vpmm_request *request)
+{
+    return (struct vpmm_owner){.bytes = request->bytes,
+                               .context_id = vpmm_context_id(request->context),
+                               .stream_id = request->stream ? request->stream->id : 0,
+                               .is_async = request->stream != NULL};
+}
+
+/* 0: no heap can serve it. */
+static uint64_t pages_of(const struct vpmm_heap *heap, const struct vpmm_request *request)
+{
+    if (request->bytes == 0 || request->bytes > heap->device_bytes)
+        return 0;
+    return (request->bytes - 1) / heap->page_bytes + 1;
+}
+
+bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
+                             uint64_t *address_out)
+{
+    uint64_t pages = pages_of(heap, request);
+    return pages && request->stream->id &&
+           vpmm_cache_malloc(heap, pages, owner_of(request), address_out);
 }
 
 enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
                                   uint64_t *address_out)
 {
-    uint64_t rounded_bytes;
-    if (request->bytes == 0 || request->bytes > heap->device_bytes ||
-        !vpmm_bytes_round_up(request->bytes, heap->page_bytes, &rounded_bytes))
+    uint64_t pages = pages_of(heap, request);
+    if (!pages)
         return VPMM_INVALID;
-    uint64_t stream_id = request->stream ? request->stream->id : 0;
+    if (request->stream && vpmm_heap_malloc_cached(heap, request, address_out))
+        return VPMM_OK;
     struct vpmm_serving serving = {
-        .heap = heap,
-        .request = request,
-        .want = {.pages = rounded_bytes / heap->page_bytes,
-                 .owner = {.bytes = request->bytes,
-                           .context_id = vpmm_context_id(request->context),
-                           .stream_id = stream_id,
-                           .id = next_allocation_id(heap),
-                           .is_async = request->stream != NULL}},
-    };
-    vpmm_request_view_init(&serving.view, heap->order, stream_id);
+        .heap = heap, .request = request, .want = {.pages = pages, .owner = owner_of(request)}};
+    serving.want.owner.id = vpmm_heap_allocation_id(heap, vpmm_heap_reserve_ids(heap, 1));
+    vpmm_request_view_init(&serving.view, heap->order, serving.want.owner.stream_id);
     serving.want.view = &serving.view.view;
 
-    (void)vpmm_heap_settle(heap);
     enum vpmm_status status = serve(&serving, address_out);
     if (status == VPMM_NO_MEMORY)
         status = vpmm_ladder_climb(&serving, address_out);

@@ -71,6 +71,7 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
+    (void)vpmm_cache_gather(heap, 0);
     (void)vpmm_heap_settle(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }

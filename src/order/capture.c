@@ -27,6 +27,7 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
     bool is_known = !vpmm_order_stream(order, handle, &stream);
     vpmm_lock_take(&order->lock);
     order->n_closing++;
+    vpmm_atomic_add(&order->epoch, 1);
     while (order->n_recorders)
         vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);

@@ -131,7 +131,9 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
     if (vpmm_atomic_load(&context->gone))
         return;
     vpmm_atomic_store(&context->gone, 1);
+    vpmm_atomic_add(&order->epoch, 1);
     vpmm_queues_complete(order, context->number, UINT64_MAX);
+    vpmm_open_complete(order, context->number);
     if (context->parked_used)
         vpmm_slot_complete(order, context->parked);
     else
@@ -159,6 +161,7 @@ void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle ha
     struct vpmm_context *context = find(order, handle);
     if (context) {
         vpmm_atomic_add(&context->n_leaving, 1);
+        vpmm_atomic_add(&order->epoch, 1);
         while (context->n_users)
             vpmm_condition_wait(&order->calmed, &order->lock);
     }

@@ -3,7 +3,7 @@
 
 #define SLOT_BITS 24
 
-static uint32_t slot_number(vpmm_fence fence)
+uint32_t vpmm_slot_number(vpmm_fence fence)
 {
     return (uint32_t)(fence & ((1u << SLOT_BITS) - 1));
 }
@@ -36,7 +36,7 @@ void vpmm_slot_give(struct vpmm_order *order, uint32_t number)
 
 struct vpmm_slot *vpmm_slot_of(const struct vpmm_order *order, vpmm_fence fence)
 {
-    struct vpmm_slot *slot = vpmm_slot_at(order, slot_number(fence));
+    struct vpmm_slot *slot = vpmm_slot_at(order, vpmm_slot_number(fence));
     return slot && fence && vpmm_atomic_load(&slot->number) == fence ? slot : NULL;
 }
 
@@ -47,11 +47,11 @@ bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
     struct vpmm_slot *slot = vpmm_slot_of(order, fence);
     if (!slot)
         return false;
+    view_out->kind = (enum vpmm_fence_kind)vpmm_atomic_load(&slot->kind);
     view_out->stream_id = vpmm_atomic_load(&slot->stream_id);
     view_out->begin = vpmm_atomic_load(&slot->begin);
     view_out->part = vpmm_atomic_load(&slot->part);
     view_out->rest = vpmm_atomic_load(&slot->rest);
-    view_out->kind = (enum vpmm_fence_kind)vpmm_atomic_load(&slot->kind);
     view_out->wait = (enum vpmm_wait)vpmm_atomic_load(&slot->wait);
     view_out->context = vpmm_atomic_load(&slot->context);
     return vpmm_atomic_load(&slot->number) == fence;
@@ -78,12 +78,20 @@ bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence
         *rest = VPMM_FENCE_NONE;
         if (!vpmm_slot_look(order, fence, &view))
             return false;
-        if (view.kind == VPMM_FENCE_IS_JOINED) {
-            fence = view.part;
+        if (view.kind == VPMM_FENCE_IS_JOINED)
             *rest = view.rest;
-            if (!vpmm_slot_look(order, fence, &view))
-                continue;
+        /* A part that was open when it was joined may be a joined fence of one part by now, which
+         * stands for work of its stream alone whatever event tells of it. */
+        uint64_t stream_id = view.stream_id;
+        bool is_pending = true;
+        while (is_pending && view.kind == VPMM_FENCE_IS_JOINED) {
+            fence = view.part;
+            is_pending = vpmm_slot_look(order, fence, &view);
+            stream_id = stream_id ? stream_id : view.stream_id;
         }
+        if (!is_pending)
+            continue;
+        view.stream_id = stream_id;
         *part_out = fence;
         *view_out = view;
         return true;
@@ -98,7 +106,7 @@ enum vpmm_verdict vpmm_order_ask(const struct vpmm_order *order, vpmm_fence fenc
     struct vpmm_slot_view view;
     vpmm_fence part;
     while (vpmm_part_next(order, &fence, &part, &view)) {
-        if (view.kind != VPMM_FENCE_IS_STREAM || !stream_id || view.stream_id != stream_id)
+        if (!stream_id || view.stream_id != stream_id)
             return VPMM_VERDICT_PENDING;
         verdict = VPMM_VERDICT_ORDERED;
     }
@@ -110,13 +118,9 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
 {
     struct vpmm_slot_view view;
     vpmm_fence part;
-    while (vpmm_part_next(order, &fence, &part, &view)) {
-        bool is_covered = stream_id
-                              ? view.kind == VPMM_FENCE_IS_STREAM && view.stream_id == stream_id
-                              : view.context == context_id;
-        if (!is_covered)
+    while (vpmm_part_next(order, &fence, &part, &view))
+        if (stream_id ? view.stream_id != stream_id : view.context != context_id)
             return false;
-    }
     return true;
 }
 

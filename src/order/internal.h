@@ -17,15 +17,17 @@
 /* One fence. Readers without the lock look at the atomic members only. */
 struct vpmm_slot {
     vpmm_atomic64 number;    /* the fence that lives here; 0: none */
-    vpmm_atomic64 stream_id; /* of a stream fence */
+    vpmm_atomic64 stream_id; /* of the stream whose work is all that it stands for; 0: of several */
     vpmm_atomic64
         begin; /* when its call began: it stands for work queued before (parked: the last call) */
     vpmm_atomic64 part, rest; /* of a joined fence: a fence that is not joined, and any other */
-    vpmm_atomic32 kind;       /* enum vpmm_fence_kind; IS_PARKED becomes IS_CONTEXT in place */
-    vpmm_atomic32 wait;       /* enum vpmm_wait */
+    /* enum vpmm_fence_kind. In place IS_PARKED becomes IS_CONTEXT, and IS_OPEN becomes IS_STREAM,
+     * IS_CONTEXT or IS_JOINED: what the new kind needs is written before it, and read after it. */
+    vpmm_atomic32 kind;
+    vpmm_atomic32 wait; /* enum vpmm_wait */
     vpmm_atomic32 context;
     uint32_t event, queue;
-    uint32_t next; /* in its queue, or in the list of joined fences */
+    uint32_t next; /* in its queue, or in the list of joined or of open fences */
     uint64_t generation;
 };
 
@@ -98,8 +100,12 @@ struct vpmm_order {
     uint64_t sequence;
     uint64_t next_name;
     vpmm_atomic64 n_completed; /* fences, ever */
-    uint32_t queues_end;       /* above the highest queue number ever used */
+    /* Changes whenever what a thread remembers of streams may be wrong: when a capture begins,
+     * and when a stream or a context is leaving. No two orders of a process begin with the same. */
+    vpmm_atomic64 epoch;
+    uint32_t queues_end; /* above the highest queue number ever used */
     uint32_t first_joined, last_joined;
+    uint32_t first_open; /* those that are not in n_fences */
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
     vpmm_atomic32 n_contexts;
@@ -146,6 +152,7 @@ void vpmm_slot_give(struct vpmm_order *order, uint32_t number);
 /* Any thread, no lock. False when the fence is complete. */
 bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
                     struct vpmm_slot_view *view_out);
+uint32_t vpmm_slot_number(vpmm_fence fence);
 /* The slot where `fence` lives, or NULL when it is complete. */
 struct vpmm_slot *vpmm_slot_of(const struct vpmm_order *order, vpmm_fence fence);
 /* The fence is complete: its event goes back, its slot is free. It is in no queue any more. */
@@ -159,11 +166,23 @@ bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence
 
 /* Lets go of those whose parts are all complete. */
 void vpmm_joined_sweep(struct vpmm_order *order);
+/* The slot joins the list that is swept; its parts must be older than it, or not joined. */
+void vpmm_joined_add(struct vpmm_order *order, uint32_t number);
+
+/* ---- open fences (batch.c) ---- */
+
+/* Into and out of the list of open slots, which n_fences does not count. */
+void vpmm_open_add(struct vpmm_order *order, uint32_t number);
+void vpmm_open_drop(struct vpmm_order *order, uint32_t number);
+/* Those of a context are complete. */
+void vpmm_open_complete(struct vpmm_order *order, uint32_t context);
 
 /* ---- queues (queue.c) ---- */
 
-/* Appends the slot to the queue of its stream, or of its context. NO_METADATA. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot);
+/* Appends the slot to the queue of the stream on which it is recorded, or (0) of its context.
+ * NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot,
+                                                uint64_t stream_id);
 /* Everything in the queue that began no later than `begin` is complete. */
 void vpmm_queue_complete(struct vpmm_order *order, uint32_t number, uint64_t begin);
 /* The same for all queues of a context. */
@@ -200,6 +219,16 @@ bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *c
 
 /* ---- records (record.c) ---- */
 
+/* The fence that is parked in the living context, which from now on stands for a call more. */
+vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context);
+/* Records the open fence on `stream`, or (NULL) on the whole context (driver; called without the
+ * lock). It stays open where that fails. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_record_open(struct vpmm_order *order,
+                                                  struct vpmm_context *context,
+                                                  const struct vpmm_stream *stream,
+                                                  enum vpmm_wait wait, vpmm_fence fence);
+/* What of a record's answer the program should hear. */
+enum vpmm_status vpmm_record_verdict(enum vpmm_status status);
 /* Records what is parked in the context if that is allowed now (driver; called without the lock).
  */
 void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);

@@ -9,14 +9,24 @@
 #define PENDING_MAX 256
 
 /* Whether `later` stands for all that `earlier` does: it is recorded on the same stream, or on the
- * whole context, by a call that began later than the one for which `earlier` stands. */
+ * whole context, by a call that began later than the one for which `earlier` stands; and no stream
+ * comes after it that does not come after `earlier`. */
 static bool stands_for(const struct vpmm_slot_view *later, const struct vpmm_slot_view *earlier)
 {
-    if (later->begin < earlier->begin || later->context != earlier->context)
+    if (later->begin < earlier->begin || later->context != earlier->context ||
+        later->kind == VPMM_FENCE_IS_OPEN)
         return false;
-    return later->kind == VPMM_FENCE_IS_CONTEXT ||
-           (later->kind == VPMM_FENCE_IS_STREAM && earlier->kind == VPMM_FENCE_IS_STREAM &&
-            later->stream_id == earlier->stream_id);
+    return later->stream_id ? later->stream_id == earlier->stream_id
+                            : later->kind == VPMM_FENCE_IS_CONTEXT;
+}
+
+void vpmm_joined_add(struct vpmm_order *order, uint32_t number)
+{
+    if (order->last_joined)
+        vpmm_slot_at(order, order->last_joined)->next = number;
+    else
+        order->first_joined = number;
+    order->last_joined = number;
 }
 
 /* A reserve covers it, so it does not fail. */
@@ -26,11 +36,7 @@ static vpmm_fence cell(struct vpmm_order *order, vpmm_fence part, vpmm_fence res
     struct vpmm_slot *slot = vpmm_slot_at(order, number);
     vpmm_atomic_store(&slot->part, part);
     vpmm_atomic_store(&slot->rest, rest);
-    if (order->last_joined)
-        vpmm_slot_at(order, order->last_joined)->next = number;
-    else
-        order->first_joined = number;
-    order->last_joined = number;
+    vpmm_joined_add(order, number);
     vpmm_atomic_add(&order->n_fences, 1);
     return vpmm_atomic_load(&slot->number);
 }

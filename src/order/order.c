@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
 #include "order/internal.h"
+
+#include <time.h>
+
+static uint64_t first_epoch(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
 
 static void give_memory_back(struct vpmm_order *order)
 {
@@ -21,6 +31,7 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
         return VPMM_NO_METADATA;
     order->driver = driver;
     order->memory = memory;
+    vpmm_atomic_store(&order->epoch, first_epoch());
     if (vpmm_table_init(&order->slots, sizeof(struct vpmm_slot), memory) ||
         vpmm_table_init(&order->events, sizeof(struct vpmm_event), memory) ||
         vpmm_table_init(&order->queues, sizeof(struct vpmm_queue), memory) ||

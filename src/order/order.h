@@ -4,9 +4,9 @@
  * it, make it wait. Knows nothing of memory.
  *
  * A fence number is unique for ever; a number that is not in the table (any more) is complete.
- * States: *open* (a record is wanted but not allowed yet: parked), *closing* (its record is being
- * made), *recorded*, *complete*. Only a recorded fence has an event that anybody queries, because
- * an event that was never recorded reads as complete.
+ * States: *open* (frees may still join it; or a record is wanted but not allowed yet: parked),
+ * *closing* (its record is being made), *recorded*, *complete*. Only a recorded fence has an event
+ * that anybody queries, because an event that was never recorded reads as complete.
  *
  * Any thread may call anything here; no caller holds a lock of a rank above VPMM_RANK_ORDER, and
  * calls marked "driver" are made with no lock held. No driver call is made under this folder's own
@@ -72,6 +72,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_stream(struct vpmm_order *order,
                                                    vpmm_stream_handle handle,
                                                    struct vpmm_stream *stream_out);
 
+/* The same from what the calling thread remembers, checked with the fewest driver calls; NULL:
+ * vpmm_order_stream has to look. Not while anything captures. Valid until the thread's next call
+ * here. */
+const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle);
 /* To be called before the real cuStreamDestroy of `handle`: its id ends (where ids are ours), and a
  * capture that it began no longer counts. Fences recorded on it stay valid. */
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle);
@@ -98,6 +102,33 @@ vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_s
  * the wait answered; of a record only BROKEN and SHUT_DOWN; otherwise OK. */
 vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
                                     bool bare_waits, enum vpmm_status *status_out);
+
+/* ---- batches: frees of one stream that share one fence ---- */
+
+/* A fence of `stream` that is open: it stands for the work queued before whatever free joins it,
+ * which needs no call here. Later work of the stream comes after it; for everybody else it is
+ * pending until it is closed and complete. VPMM_FENCE_NONE without memory, and where the context is
+ * gone. No driver. */
+vpmm_fence vpmm_order_open(struct vpmm_order *order, const struct vpmm_stream *stream);
+/* Whether `fence` is open still: a context that goes closes those of its streams. No driver, no
+ * lock. */
+bool vpmm_order_is_open(const struct vpmm_order *order, vpmm_fence fence);
+/* Closes an open fence that no free joins any more, by a record on `stream`, on which it was opened
+ * and the calling thread is inside a free (driver). `is_alone`: that free is the only one that
+ * joined. It is closed in any case, see vpmm_order_fence_stream. BROKEN and SHUT_DOWN: the program
+ * should hear of it; otherwise OK. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_close(struct vpmm_order *order, vpmm_fence fence,
+                                                  const struct vpmm_stream *stream, bool is_alone);
+/* The same for whoever is inside no such free: by one record of each context, as far as there is
+ * one that can be recorded, for all `n` fences (driver). Those closed already are left alone. */
+void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, size_t n);
+/* Leaves the order that a free on the legacy stream leaves in bare CUDA: later work on blocking
+ * streams of the context comes after what they were given before (driver). BROKEN and SHUT_DOWN:
+ * the program should hear of it; otherwise OK. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark(struct vpmm_order *order,
+                                                 const struct vpmm_stream *stream);
+
+/* ---- fences, recorded or not ---- */
 
 /* A fence that is complete when both are; possibly one of them; VPMM_FENCE_NONE when both are known
  * complete, or when memory for a new one cannot be had (the caller tells by asking: see struct
@@ -157,6 +188,7 @@ struct vpmm_fence_facts {
         VPMM_FENCE_IS_STREAM,
         VPMM_FENCE_IS_CONTEXT,
         VPMM_FENCE_IS_PARKED,
+        VPMM_FENCE_IS_OPEN,
         VPMM_FENCE_IS_JOINED
     } kind;
     uint64_t stream_id, context_id;

@@ -42,11 +42,10 @@ static uint64_t begin_of(const struct vpmm_order *order, uint32_t slot)
     return vpmm_atomic_load(&vpmm_slot_at(order, slot)->begin);
 }
 
-enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot_number)
+enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot_number, uint64_t stream_id)
 {
     struct vpmm_slot *slot = vpmm_slot_at(order, slot_number);
-    uint32_t number =
-        find_or_make(order, vpmm_atomic_load(&slot->context), vpmm_atomic_load(&slot->stream_id));
+    uint32_t number = find_or_make(order, vpmm_atomic_load(&slot->context), stream_id);
     if (!number)
         return VPMM_NO_METADATA;
     struct vpmm_queue *queue = vpmm_queue_at(order, number);

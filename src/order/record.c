@@ -10,6 +10,8 @@ struct attempt {
     const struct vpmm_stream *stream; /* NULL: the whole context */
     enum vpmm_wait wait;
     bool is_parked;       /* for the fence parked in the context */
+    bool is_mark;         /* for no fence at all */
+    vpmm_fence open;      /* the open fence that it is for, or VPMM_FENCE_NONE */
     bool is_beside_begun; /* captures were under way when it began */
     uint32_t event;
     uint32_t n_begins;
@@ -122,11 +124,41 @@ static uint32_t unpark(struct vpmm_order *order, struct vpmm_context *context, u
     return number;
 }
 
+/* The event is recorded: the fence that was open has it. */
+static enum vpmm_status publish_open(struct vpmm_order *order, const struct attempt *attempt)
+{
+    struct vpmm_slot *slot = vpmm_slot_of(order, attempt->open);
+    if (!slot)
+        return VPMM_NOT_FOUND;
+    uint32_t number = vpmm_slot_number(attempt->open);
+    vpmm_open_drop(order, number);
+    vpmm_atomic_store(&slot->begin, attempt->begin);
+    enum vpmm_status status =
+        vpmm_queue_put(order, number, attempt->stream ? attempt->stream->id : 0);
+    if (status) {
+        vpmm_atomic_store(&slot->begin, UINT64_MAX);
+        vpmm_open_add(order, number);
+        return status;
+    }
+    slot->event = attempt->event;
+    vpmm_atomic_add(&order->n_fences, 1);
+    vpmm_atomic_store(&slot->wait, (uint32_t)attempt->wait);
+    vpmm_atomic_store(&slot->kind,
+                      (uint32_t)(attempt->stream ? VPMM_FENCE_IS_STREAM : VPMM_FENCE_IS_CONTEXT));
+    return VPMM_OK;
+}
+
 static enum vpmm_status publish(struct vpmm_order *order, const struct attempt *attempt,
                                 vpmm_fence *fence_out)
 {
     struct vpmm_context *context = attempt->context;
     enum vpmm_fence_kind kind = attempt->stream ? VPMM_FENCE_IS_STREAM : VPMM_FENCE_IS_CONTEXT;
+    if (attempt->is_mark) {
+        vpmm_event_give(order, attempt->event);
+        return VPMM_OK;
+    }
+    if (attempt->open)
+        return publish_open(order, attempt);
     uint32_t number = attempt->is_parked
                           ? unpark(order, context, attempt->begin)
                           : vpmm_slot_take(order, kind, attempt->wait, context->number);
@@ -137,7 +169,8 @@ static enum vpmm_status publish(struct vpmm_order *order, const struct attempt *
     vpmm_atomic_store(&slot->begin, attempt->begin);
     if (attempt->stream)
         vpmm_atomic_store(&slot->stream_id, attempt->stream->id);
-    enum vpmm_status status = vpmm_queue_put(order, number);
+    enum vpmm_status status =
+        vpmm_queue_put(order, number, attempt->stream ? attempt->stream->id : 0);
     if (status && attempt->is_parked) {
         vpmm_slot_give(order, context->parked);
         vpmm_atomic_store(&slot->begin, parked_begin);
@@ -190,19 +223,43 @@ static enum vpmm_status record(struct vpmm_order *order, struct attempt attempt,
     return finish(order, &attempt, status, fence_out);
 }
 
+vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context)
+{
+    struct vpmm_slot *slot = vpmm_slot_at(order, context->parked);
+    vpmm_atomic_store(&slot->begin, ++order->sequence);
+    vpmm_atomic_add(&order->n_fences, !context->parked_used);
+    context->parked_used = true;
+    return vpmm_atomic_load(&slot->number);
+}
+
 static vpmm_fence park(struct vpmm_order *order, struct vpmm_context *context)
 {
     vpmm_fence fence = VPMM_FENCE_NONE;
     vpmm_lock_take(&order->lock);
-    if (!vpmm_atomic_load(&context->gone)) {
-        struct vpmm_slot *slot = vpmm_slot_at(order, context->parked);
-        vpmm_atomic_store(&slot->begin, ++order->sequence);
-        vpmm_atomic_add(&order->n_fences, !context->parked_used);
-        context->parked_used = true;
-        fence = vpmm_atomic_load(&slot->number);
-    }
+    if (!vpmm_atomic_load(&context->gone))
+        fence = vpmm_park(order, context);
     vpmm_lock_give(&order->lock);
     return fence;
+}
+
+enum vpmm_status vpmm_record_verdict(enum vpmm_status status)
+{
+    return status == VPMM_BROKEN || status == VPMM_SHUT_DOWN ? status : VPMM_OK;
+}
+
+enum vpmm_status vpmm_record_open(struct vpmm_order *order, struct vpmm_context *context,
+                                  const struct vpmm_stream *stream, enum vpmm_wait wait,
+                                  vpmm_fence fence)
+{
+    struct attempt attempt = {.context = context, .stream = stream, .wait = wait, .open = fence};
+    return record(order, attempt, &fence);
+}
+
+enum vpmm_status vpmm_order_mark(struct vpmm_order *order, const struct vpmm_stream *stream)
+{
+    struct attempt attempt = {.context = stream->context, .stream = stream, .is_mark = true};
+    vpmm_fence none;
+    return vpmm_record_verdict(record(order, attempt, &none));
 }
 
 vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_stream *stream)
@@ -267,8 +324,7 @@ vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_contex
         struct attempt attempt = {.context = context,
                                   .wait = bare_waits ? VPMM_WAIT_OWN_CALL : VPMM_WAIT_NEVER};
         enum vpmm_status recorded = record(order, attempt, &fence);
-        if (recorded == VPMM_BROKEN || recorded == VPMM_SHUT_DOWN)
-            *status_out = recorded;
+        *status_out = vpmm_record_verdict(recorded);
         return recorded ? park(order, context) : fence;
     }
     enum vpmm_status status = synchronize(order, context);

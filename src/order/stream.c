@@ -85,9 +85,72 @@ static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
     return id ^ (uint64_t)(context->number - 1) << 48;
 }
 
+/* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
+ * the special handles mean one in each context. */
+struct memo {
+    uint64_t epoch, driver_id;
+    vpmm_context_handle current; /* of special handles */
+    struct vpmm_stream stream;
+};
+
+#define MEMOS 4u
+
+static struct memo *memo_of(vpmm_stream_handle handle)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) struct memo memos[MEMOS];
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &memos[mixed >> 32 & (MEMOS - 1)];
+}
+
+static bool is_special(vpmm_stream_handle handle)
+{
+    return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
+}
+
+static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+{
+    vpmm_context_handle current;
+    return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
+           current == memo->current;
+}
+
+static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, uint64_t driver_id)
+{
+    uint64_t id;
+    return order->driver->stream_id(order->driver->self, handle, &id) == VPMM_OK && id == driver_id;
+}
+
+const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    const struct memo *memo = memo_of(handle);
+    if (memo->epoch != vpmm_atomic_load(&order->epoch) || memo->stream.handle != handle ||
+        vpmm_atomic_load(&order->n_captures) || (is_special(handle) && !is_current(order, memo)) ||
+        (!memo->stream.is_legacy && !has_id(order, handle, memo->driver_id)))
+        return NULL;
+    return &memo->stream;
+}
+
+/* Nothing is kept of a driver without ids: its streams have other names. */
+static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
+                 const struct vpmm_stream *stream)
+{
+    const struct vpmm_driver *driver = order->driver;
+    struct memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
+    if (!driver->stream_id || stream->is_capturing ||
+        (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
+        return;
+    *memo_of(stream->handle) = memo;
+}
+
 enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
                                    struct vpmm_stream *stream_out)
 {
+    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
+    if (known) {
+        *stream_out = *known;
+        return VPMM_OK;
+    }
+    uint64_t epoch = vpmm_atomic_load(&order->epoch);
     struct vpmm_stream_facts facts;
     struct vpmm_context *context;
     enum vpmm_status status = order->driver->stream_facts(order->driver->self, handle, &facts);
@@ -102,14 +165,16 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
             return VPMM_NO_METADATA;
     }
     *stream_out = (struct vpmm_stream){context, handle, id, facts.is_legacy, facts.is_capturing};
+    keep(order, facts.id, epoch, stream_out);
     return VPMM_OK;
 }
 
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    if (handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD)
+    if (is_special(handle))
         return;
     vpmm_lock_take(&order->lock);
+    vpmm_atomic_add(&order->epoch, 1);
     name_end(order, handle);
     vpmm_capture_forget(order, handle);
     vpmm_lock_give(&order->lock);

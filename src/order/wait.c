@@ -112,7 +112,7 @@ enum vpmm_status vpmm_order_wait_stream(struct vpmm_order *order, vpmm_fence fen
     if (stream->is_capturing)
         return VPMM_CAPTURED;
     while (!status && vpmm_part_next(order, &fence, &part, &view))
-        if (view.kind != VPMM_FENCE_IS_STREAM || view.stream_id != stream->id)
+        if (view.stream_id != stream->id)
             status = wait_part(order, part, stream);
     return status;
 }

@@ -8,6 +8,7 @@ struct sums {
     uint64_t regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
     uint64_t live_bytes, n_regions, mappings, homes, held_pages, aliased, fixed;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
+    uint64_t cached_regions, cached_pages;
 };
 
 typedef const char *root_check(const struct vpmm_pool *pool, const struct vpmm_root *root,
@@ -55,8 +56,11 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         enum vpmm_region_state state = vpmm_region_state(region);
         bool is_pending = vpmm_region_fence(region) != VPMM_FENCE_NONE;
         sums->n_regions++;
-        sums->regions[state]++;
-        sums->pages[state] += vpmm_region_pages(region);
+        bool is_cached = state == VPMM_REGION_CACHED;
+        sums->regions[is_cached ? VPMM_REGION_LIVE : state]++;
+        sums->pages[is_cached ? VPMM_REGION_LIVE : state] += vpmm_region_pages(region);
+        sums->cached_regions += is_cached;
+        sums->cached_pages += is_cached ? vpmm_region_pages(region) : 0;
         sums->live_bytes += state == VPMM_REGION_LIVE ? vpmm_atomic_load(&region->bytes) : 0;
         sums->holes += state == VPMM_REGION_HOLE;
         sums->zombies += state == VPMM_REGION_ZOMBIE;
@@ -71,7 +75,8 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
 /* An extent may reach from one of these into the next; the others are mapped or not as wholes. */
 static bool may_straddle(enum vpmm_region_state state)
 {
-    return state == VPMM_REGION_LIVE || state == VPMM_REGION_FREE || state == VPMM_REGION_BUSY;
+    return state == VPMM_REGION_LIVE || state == VPMM_REGION_CACHED || state == VPMM_REGION_FREE ||
+           state == VPMM_REGION_BUSY;
 }
 
 /* One mapping that begins at `page` of a region in `state`. */
@@ -82,7 +87,8 @@ static const char *check_mapping(const struct vpmm_root *root, const struct vpmm
         return "an extent does not end inside its root";
     if (state == VPMM_REGION_ZOMBIE && is_home(root, extent, page))
         return "a zombie is the only mapping of an extent";
-    if ((state == VPMM_REGION_LIVE || state == VPMM_REGION_FREE) && !is_home(root, extent, page))
+    if ((state == VPMM_REGION_LIVE || state == VPMM_REGION_CACHED || state == VPMM_REGION_FREE) &&
+        !is_home(root, extent, page))
         return "an extent is mapped twice outside zombies";
     return NULL;
 }
@@ -243,7 +249,11 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
         if (sums->regions[i] != vpmm_atomic_load(&counters->regions[i]) ||
             sums->pages[i] != vpmm_atomic_load(&counters->pages[i]))
             return "the running totals of a state are not the sums over its regions";
-    if (sums->live_bytes != vpmm_atomic_load(&counters->live_bytes))
+    struct vpmm_share_sum cached;
+    vpmm_shares_sum(pool, &cached);
+    if (sums->cached_regions != cached.cached_regions || sums->cached_pages != cached.cached_pages)
+        return "what the front caches hold is not the sum over cached regions";
+    if (sums->live_bytes != vpmm_atomic_load(&counters->live_bytes) + cached.live_bytes)
         return "the running total of live bytes is not their sum";
     if (sums->homes != vpmm_atomic_load(&counters->extents) ||
         sums->held_pages != vpmm_atomic_load(&counters->held_pages) ||

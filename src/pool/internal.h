@@ -11,6 +11,7 @@
 #include "base/tree.h"
 #include "pool/pool.h"
 
+/* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48
@@ -84,6 +85,7 @@ struct vpmm_pool {
     struct vpmm_list pending_by_age; /* the same */
     struct vpmm_list zombies;
     struct vpmm_counters counters;
+    _Atomic(struct vpmm_pool_share *) first_share;
     uint64_t last_age;
     uint64_t planned_mappings; /* of plans under way */
     uint64_t aliased_extents;  /* mapped more than once */
@@ -136,6 +138,12 @@ struct vpmm_content vpmm_region_content(const struct vpmm_region *region);
 /* Any thread. Copies the record if it stands for a region and did not change meanwhile. */
 bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view *view_out,
                       uint64_t *word_out);
+/* Whether a record's word says that it is live. */
+bool vpmm_region_is_live(uint64_t word);
+/* Any thread. live -> `state`, if the word still is `word`; touches nothing else. */
+bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state);
+/* cached -> live, with another owner. */
+void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner);
 /* Any thread. live -> busy, if the word still is `word`. */
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
                        const struct vpmm_region_view *view);
@@ -149,6 +157,15 @@ void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number);
 void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content);
 /* The same with another state only. */
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state);
+
+/* ---- cache.c ---- */
+
+/* Any thread. What all front caches add to the totals. */
+struct vpmm_share_sum {
+    uint64_t cached_regions, cached_pages, live_bytes;
+};
+void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
+
 /* ---- edit.c ---- */
 
 /* Splits regions so that some begin and end exactly where `span` does. Takes at most two records,

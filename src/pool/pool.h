@@ -31,6 +31,7 @@ enum vpmm_region_state {
     VPMM_REGION_ZOMBIE,
     VPMM_REGION_BUSY,
     VPMM_REGION_QUARANTINED,
+    VPMM_REGION_CACHED, /* free, and a front cache holds it: every view shows it as free */
 };
 
 /* What a region may tell about its owner; the pool stores it and does not read it. */
@@ -69,6 +70,7 @@ struct vpmm_pool_totals {
     uint64_t quarantined_regions, quarantined_pages;
     uint64_t extents, held_pages; /* physical memory, whatever maps it */
     uint64_t mappings;            /* extents counted once for each address they are mapped at */
+    /* The live peak is as large as any lock holder saw it. */
     uint64_t live_pages_peak, held_pages_peak;
     uint64_t moved_pages, created_pages, released_pages; /* since the pool was made */
 };
@@ -185,6 +187,45 @@ void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view
 size_t vpmm_pool_pending(const struct vpmm_pool *pool,
                          bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
                          vpmm_fence *fences_out, size_t room);
+
+/* ---- front caches: free regions that one holds are in no index of the pool ---- */
+
+/* What a front cache adds to the running totals; it writes it under a latch of its own, and keeps
+ * it while the pool lives. Zeroed at first. */
+struct vpmm_pool_share {
+    vpmm_atomic64 cached_regions, cached_pages;
+    vpmm_atomic64 live_bytes; /* wraps around below 0 */
+    struct vpmm_pool_share *next;
+};
+void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
+
+/* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
+struct vpmm_live {
+    uint64_t word, pages, bytes;
+    vpmm_fence fence;
+    uint32_t number;
+};
+/* Any thread, no lock. The live region that starts exactly at `address`; false: there is none. */
+bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address,
+                         struct vpmm_live *live_out);
+
+/* The next four: any thread, no lock but the cache's latch, under which a cached region is changed
+ * by nobody else. */
+
+/* live -> cached, in one compare-and-swap, with `fence`; `stream_id` as in vpmm_pool_free. False:
+ * somebody else freed it. */
+bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_fence fence,
+                     uint64_t stream_id, struct vpmm_pool_share *share);
+/* cached -> live, for a new owner; it keeps its fence. Returns its address. */
+uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct vpmm_owner *owner,
+                           struct vpmm_pool_share *share);
+uint64_t vpmm_pool_cached_pages(const struct vpmm_pool *pool, uint32_t number);
+vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number);
+
+/* cached -> free, as vpmm_pool_free: under the lock and the latch. `is_complete`: its fence is
+ * known complete. */
+void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_complete,
+                           struct vpmm_pool_share *share);
 
 /* ---- giving back ---- */
 

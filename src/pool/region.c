@@ -65,10 +65,11 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
                       uint64_t *word_out)
 {
     uint64_t word = vpmm_atomic_load(&region->word);
-    if ((word & STATE_MASK) == VPMM_REGION_UNUSED)
+    enum vpmm_region_state state = (enum vpmm_region_state)(word & STATE_MASK);
+    if (state == VPMM_REGION_UNUSED)
         return false;
     struct vpmm_region_view view = {
-        .state = (enum vpmm_region_state)(word & STATE_MASK),
+        .state = state == VPMM_REGION_CACHED ? VPMM_REGION_FREE : state,
         .address = vpmm_atomic_load(&region->address),
         .pages = vpmm_atomic_load(&region->pages),
         .fence = vpmm_atomic_load(&region->fence),
@@ -95,6 +96,18 @@ struct vpmm_content vpmm_region_content(const struct vpmm_region *region)
     return (struct vpmm_content){view.state, view.fence, region->age, view.owner};
 }
 
+/* Too high by what front caches hold is a sum that no peak may become. */
+static void note_live(struct vpmm_pool *pool, uint64_t pages)
+{
+    struct vpmm_share_sum sum;
+    if (pages <= vpmm_atomic_load(&pool->counters.live_pages_peak))
+        return;
+    vpmm_shares_sum(pool, &sum);
+    pages = pages > sum.cached_pages ? pages - sum.cached_pages : 0;
+    if (pages > vpmm_atomic_load(&pool->counters.live_pages_peak))
+        vpmm_atomic_store(&pool->counters.live_pages_peak, pages);
+}
+
 static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
                   uint64_t bytes)
 {
@@ -104,8 +117,7 @@ static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t
     if (state != VPMM_REGION_LIVE)
         return;
     vpmm_atomic_add(&counters->live_bytes, bytes);
-    if (sum > vpmm_atomic_load(&counters->live_pages_peak))
-        vpmm_atomic_store(&counters->live_pages_peak, sum);
+    note_live(pool, sum);
 }
 
 static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
@@ -117,11 +129,21 @@ static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint6
         vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
 }
 
+bool vpmm_region_is_live(uint64_t word)
+{
+    return (word & STATE_MASK) == VPMM_REGION_LIVE;
+}
+
+bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state)
+{
+    uint64_t claimed = ((word & ~STATE_MASK) | (uint64_t)state) + GENERATION;
+    return vpmm_atomic_swap_if(&region->word, &word, claimed);
+}
+
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
                        const struct vpmm_region_view *view)
 {
-    uint64_t claimed = ((word & ~STATE_MASK) | VPMM_REGION_BUSY) + GENERATION;
-    if (!vpmm_atomic_swap_if(&region->word, &word, claimed))
+    if (!vpmm_region_swap_live(region, word, VPMM_REGION_BUSY))
         return false;
     discount(pool, VPMM_REGION_LIVE, view->pages, view->owner.bytes);
     count(pool, VPMM_REGION_BUSY, view->pages, 0);
@@ -136,6 +158,21 @@ static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_sta
     return (generation + GENERATION) | (is_async ? IS_ASYNC : 0) | (uint64_t)state;
 }
 
+static void set_owner(struct vpmm_region *region, const struct vpmm_owner *owner)
+{
+    vpmm_atomic_store(&region->bytes, owner->bytes);
+    vpmm_atomic_store(&region->context_id, owner->context_id);
+    vpmm_atomic_store(&region->stream_id, owner->stream_id);
+    vpmm_atomic_store(&region->id, owner->id);
+}
+
+void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
+{
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    set_owner(region, owner);
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_LIVE, owner->is_async));
+}
+
 void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
                      const struct vpmm_content *content)
 {
@@ -145,10 +182,7 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
     vpmm_atomic_store(&region->address, vpmm_root_address(pool, root, span->page));
     vpmm_atomic_store(&region->pages, span->pages);
     vpmm_atomic_store(&region->fence, content->fence);
-    vpmm_atomic_store(&region->bytes, content->owner.bytes);
-    vpmm_atomic_store(&region->context_id, content->owner.context_id);
-    vpmm_atomic_store(&region->stream_id, content->owner.stream_id);
-    vpmm_atomic_store(&region->id, content->owner.id);
+    set_owner(region, &content->owner);
     region->page = VPMM_BITS(span->page, VPMM_PAGE_BITS);
     region->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
     region->age = content->age;
@@ -163,8 +197,9 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
-    discount(pool, vpmm_region_state(region), vpmm_region_pages(region),
-             vpmm_atomic_load(&region->bytes));
+    enum vpmm_region_state state = vpmm_region_state(region);
+    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
+             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
     vpmm_index_drop(pool, number);
     vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
     vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);

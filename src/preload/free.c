@@ -14,11 +14,14 @@ static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream
     struct vpmm_region_view view;
     int device;
     enum vpmm_status status = VPMM_OK;
-    if (!vpmm_router_find(router, address, &view, &device) || view.state != VPMM_REGION_LIVE)
-        return false;
-    *result_out = vpmm_capture_refusal(router, stream);
-    if (*result_out != CUDA_SUCCESS)
-        return true;
+    *result_out = CUDA_SUCCESS;
+    if (vpmm_order_has_captures(vpmm_router_order(router))) {
+        if (!vpmm_router_find(router, address, &view, &device) || view.state != VPMM_REGION_LIVE)
+            return false;
+        *result_out = vpmm_capture_refusal(router, stream);
+        if (*result_out != CUDA_SUCCESS)
+            return true;
+    }
     return vpmm_router_free(router, address, stream, &status) == VPMM_FREED &&
            status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;
 }

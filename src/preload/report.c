@@ -31,7 +31,7 @@ static const struct {
 static const char *const fence_kinds[] = {
     [VPMM_FENCE_IS_COMPLETE] = "complete", [VPMM_FENCE_IS_STREAM] = "stream",
     [VPMM_FENCE_IS_CONTEXT] = "context",   [VPMM_FENCE_IS_PARKED] = "parked",
-    [VPMM_FENCE_IS_JOINED] = "joined",
+    [VPMM_FENCE_IS_OPEN] = "open",         [VPMM_FENCE_IS_JOINED] = "joined",
 };
 
 static unsigned find_heaps(struct vpmm_router *router,

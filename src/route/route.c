@@ -211,9 +211,29 @@ static enum vpmm_route serve(struct vpmm_router *router, const struct vpmm_route
     return route;
 }
 
+/* The loop of every program that frees what it allocates again: decided as `serve` would, from what
+ * is known already. */
+static bool serve_from_cache(struct vpmm_router *router, const struct vpmm_route_request *request,
+                             uint64_t *address_out)
+{
+    if (!request->is_async || request->names_explicit_pool || request->names_default_pool)
+        return false;
+    const struct vpmm_stream *stream = vpmm_order_recall(router->order, request->stream);
+    if (!stream)
+        return false;
+    const struct device *device = &router->devices[vpmm_context_device(stream->context)];
+    struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    const struct vpmm_request wanted = {request->bytes, stream->context, stream};
+    return heap && request->bytes >= device->threshold_bytes &&
+           !vpmm_atomic_load(&device->has_other_pool) &&
+           vpmm_heap_malloc_cached(heap, &wanted, address_out);
+}
+
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out)
 {
+    if (serve_from_cache(router, request, address_out))
+        return VPMM_ROUTE_POOL;
     enum vpmm_route route = serve(router, request, address_out);
     vpmm_atomic_add(&router->counts[request->is_async][route], 1);
     return route;
@@ -229,6 +249,12 @@ void vpmm_router_counts(struct vpmm_router *router, bool is_async,
 {
     for (unsigned i = 0; i < VPMM_ROUTE_COUNT; i++)
         counts_out[i] = vpmm_atomic_load(&router->counts[is_async][i]);
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; is_async && i < n; i++) {
+        struct vpmm_heap_counts counts;
+        vpmm_heap_counts(vpmm_atomic_load(&router->heaps[i]), &counts);
+        counts_out[VPMM_ROUTE_POOL] += counts.cache_hits;
+    }
 }
 
 /* ---- free and find ---- */
@@ -253,9 +279,22 @@ static bool is_refusal(enum vpmm_status status)
            status == VPMM_CAPTURED || status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
 }
 
+static bool free_into_cache(struct vpmm_router *router, uint64_t address, vpmm_stream_handle handle,
+                            enum vpmm_status *status_out)
+{
+    const struct vpmm_stream *stream = vpmm_order_recall(router->order, handle);
+    uint32_t n = stream ? vpmm_atomic_load(&router->n_heaps) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (vpmm_heap_free_cached(vpmm_atomic_load(&router->heaps[i]), address, stream, status_out))
+            return true;
+    return false;
+}
+
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle handle, enum vpmm_status *status_out)
 {
+    if (handle && free_into_cache(router, address, handle, status_out))
+        return VPMM_FREED;
     struct vpmm_region_view view;
     struct vpmm_stream stream;
     enum vpmm_status waited = VPMM_OK;

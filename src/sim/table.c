@@ -222,6 +222,19 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
     return VPMM_OK;
 }
 
+static enum vpmm_status stream_id(void *self, vpmm_stream_handle handle, uint64_t *id_out)
+{
+    struct sim *sim = enter(self, "stream_id");
+    CUstreamCaptureStatus capturing;
+    unsigned long long id;
+    TRY_STATUS(sim_table_status(sim_stream_is_capturing(sim, stream_cast(handle), &capturing)));
+    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return VPMM_CAPTURED;
+    TRY_STATUS(sim_table_status(sim_stream_get_id(sim, stream_cast(handle), &id)));
+    *id_out = id;
+    return VPMM_OK;
+}
+
 static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
 {
     return sim_table_status(sim_stream_wait_event(enter(self, "stream_wait"), stream_cast(stream),
@@ -304,6 +317,7 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
         .set_access = set_access,
         .unmap = unmap,
         .stream_facts = stream_facts,
+        .stream_id = stream_id,
         .stream_wait = stream_wait,
         .event_create = event_create,
         .event_destroy = event_destroy,
@@ -316,4 +330,6 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
     };
     if (sim_config(sim)->driver_version < 12050)
         driver_out->event_record_context = NULL;
+    if (sim_config(sim)->driver_version < 12000)
+        driver_out->stream_id = NULL;
 }

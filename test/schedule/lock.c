@@ -86,6 +86,38 @@ void vpmm_lock_give(struct vpmm_lock *lock)
     give(lock);
 }
 
+static bool latch_is_free(const void *argument)
+{
+    const struct vpmm_latch *latch = argument;
+    return atomic_load_explicit(&latch->is_taken, memory_order_relaxed) == 0;
+}
+
+void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    struct step step = {.what = "take a latch", .may = latch_is_free, .argument = latch};
+    expect(*schedule_ranks() >> rank == 0);
+    step_touch(&step, latch, TOUCH_TAKES);
+    schedule_step(&step);
+    *schedule_ranks() |= 1u << rank;
+    atomic_store_explicit(&latch->is_taken, 1, memory_order_relaxed);
+}
+
+_Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    (void)latch;
+    (void)rank;
+    schedule_fail("no case tries a latch");
+}
+
+void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    struct step step = {.what = "give a latch"};
+    step_touch(&step, latch, TOUCH_GIVES);
+    schedule_step(&step);
+    *schedule_ranks() &= ~(1u << rank);
+    atomic_store_explicit(&latch->is_taken, 0, memory_order_relaxed);
+}
+
 _Bool vpmm_lock_none_held(void)
 {
     return *schedule_ranks() == 0;

@@ -133,6 +133,14 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
     return VPMM_OK;
 }
 
+static struct vpmm_stream remembered;
+
+/* Remembers every stream, where a test wants it to. */
+const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    return fakes.caches && !vpmm_order_stream(order, handle, &remembered) ? &remembered : NULL;
+}
+
 void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle)
 {
     (void)order;
@@ -209,6 +217,34 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
         return VPMM_NOT_FOUND;
     *view_out = (struct vpmm_region_view){.state = heap->state, .address = heap->base, .pages = 1};
     return VPMM_OK;
+}
+
+void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
+{
+    *counts_out = (struct vpmm_heap_counts){.cache_hits = heap->cache_hits};
+}
+
+/* What it has cached is one block, of the stream that freed it. */
+bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
+                             uint64_t *address_out)
+{
+    bool hits = heap->cached_of && heap->cached_of == request->stream->id;
+    if (!hits)
+        return false;
+    *address_out = heap->base;
+    heap->cached_of = 0;
+    heap->cache_hits++;
+    return true;
+}
+
+bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
+                           const struct vpmm_stream *stream, enum vpmm_status *status_out)
+{
+    if (!fakes.caches || address != heap->base || heap->state != VPMM_REGION_LIVE)
+        return false;
+    heap->cached_of = stream->id;
+    *status_out = VPMM_OK;
+    return true;
 }
 
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)

@@ -33,6 +33,8 @@ struct vpmm_heap {
     uint64_t releasable, trimmed; /* what is complete shows once the heap was reaped */
     bool is_reaped;
     bool is_destroyed;
+    uint64_t cached_of; /* the stream whose front cache has the block; 0: none */
+    uint64_t cache_hits;
 };
 
 struct fakes {
@@ -49,6 +51,7 @@ struct fakes {
     int current; /* context; -1: none */
     enum vpmm_status context_status, stream_status;
     bool is_capturing;
+    bool caches;    /* streams are remembered, and what is freed on one is cached */
     char told[512]; /* what the order and the heaps were told about contexts */
 };
 
