@@ -77,6 +77,7 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
             continue;
         vpmm_atomic_add(&heap->stream_waits, 1);
         serving->view.promised[serving->view.n_promised++] = fences[i];
+        serving->want.asks_all = true;
         status = try_again(serving, address_out);
     }
     return status;

@@ -13,9 +13,8 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
     if (heap->is_unsettled || heap->settled_completions != completions) {
-        heap->is_unsettled = false;
         heap->settled_completions = completions;
-        vpmm_pool_settle(heap->pool, &view.view);
+        heap->is_unsettled = vpmm_pool_settle(heap->pool, &view.view);
         vpmm_heap_check(heap);
     }
     vpmm_lock_give(&heap->lock);

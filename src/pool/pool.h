@@ -95,12 +95,14 @@ struct vpmm_want {
     struct vpmm_owner owner;            /* for the live region */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
+    bool asks_all; /* the view may allow what other streams left pending: all of it is asked about */
 };
 
-/* Serves `want` from mapped pages without any driver call: best fit among the regions the view
- * allows, exact fits first and ordered ones before complete ones of the same size, whoever freed
- * them; or else a run of neighbouring regions that the view allows. The low end is taken and the
- * rest stays free with its fence. NOT_FOUND, NO_METADATA. */
+/* Serves `want` from mapped pages without any driver call: best fit among the complete regions and
+ * those that the stream of its owner freed, exact fits first and the stream's own before complete
+ * ones of the same size; or else a run of such neighbours, looked for around the largest ones. The
+ * low end is taken and the rest stays free with its fence. O(log n) steps. NOT_FOUND, NO_METADATA.
+ */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const struct vpmm_want *want,
                                                uint64_t *address_out);
 
@@ -129,8 +131,10 @@ struct vpmm_plan {
 
 /* Plans a stitch for `want` that fit could not serve: the plan that creates the fewest pages, and
  * of those the one that touches the fewest extents. It extends a free region in place into the hole
- * at its right where that is no worse, harvests wholly free extents whose fences the view allows,
- * and creates the shortfall as the extent policy says. A plan without steps is possible: something
+ * at its right where that is no worse, harvests wholly free extents of complete regions and of
+ * those that the stream of its owner freed, and creates the shortfall as the extent policy says.
+ * Steps: as many as extents are taken, and O(log n); besides, each extent that became free since
+ * the last plan is listed once. A plan without steps is possible: something
  * fit to serve as it lies was freed meanwhile. NOT_FOUND: more than `create_pages_max` would have
  * to be created. NO_SPACE: no hole is large enough, add a root and plan again. NO_METADATA.
  * CAPTURED is never returned. NOT_SUPPORTED: the cap on mappings is reached; unmap zombies first.
@@ -172,16 +176,20 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_
                                                  struct vpmm_region_view *view_out);
 
 /* The claimed region at `address` becomes free with `fence`, and merges with neighbours of the same
- * root that are free and hold the same fence, or are complete when it is. `stream_id` is shown in
- * dumps. Cannot fail. */
+ * root that are free and hold the same fence, or are complete when it is. `stream_id`, not 0: as
+ * long as the fence is not complete, it is in order for every request of that stream. Cannot fail.
+ */
 void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, uint64_t stream_id);
 
-/* Every fence that `view` now calls complete becomes VPMM_FENCE_NONE, and what can merge then does.
- * Cannot fail. */
-void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+/* Fences that `view` now calls complete become VPMM_FENCE_NONE, and what can merge then does. Those
+ * of a stream are asked about in their order until some are not complete, the others from the oldest
+ * on; so many at a time that it takes O(log n) steps, and for each region that it settles. True when
+ * fences were left out: the next call goes on with those. Cannot fail. */
+bool vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 
-/* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), oldest free
- * first, at most `room` distinct ones; returns how many. For a caller that wants to wait. */
+/* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), the oldest fence
+ * first, at most `room` distinct ones; returns how many. Asks about every fence: for a caller that
+ * wants to wait. */
 size_t vpmm_pool_pending(const struct vpmm_pool *pool,
                          bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
                          vpmm_fence *fences_out, size_t room);
@@ -196,8 +204,8 @@ struct vpmm_removal {
     uint64_t extent; /* the handle to release first; 0 for a zombie or quarantined range */
 };
 
-/* Takes up to `room` zombies whose fences `view` calls complete, and marks them busy. Returns how
- * many. */
+/* Takes up to `room` zombies whose fences `view` calls complete, those longest abandoned first, and
+ * marks them busy. Returns how many. It asks about fences as vpmm_pool_settle does. */
 size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                               struct vpmm_removal *removals_out, size_t room);
 
@@ -212,8 +220,8 @@ size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *r
 size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
                               struct vpmm_removal *removals_out, size_t room);
 
-/* The pages vpmm_pool_take_extents could take in all. O(1) or a short walk; used by memory queries.
- */
+/* The pages that vpmm_pool_take_extents could take in all once the zombies are unmapped; where
+ * something is quarantined, a walk leaves out what is mapped more than once. */
 uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool);
 
 enum vpmm_removal_outcome {
@@ -238,7 +246,8 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
  */
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
 
-/* The largest run of pages that a request allowed everything could get without any driver call. */
+/* The largest run of pages that a request allowed everything could get without any driver call. A
+ * walk over all that is pending. */
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
 
 /* The roots, by number from 0: false past the last. Any thread. */

@@ -232,7 +232,7 @@ static void finish_free(size_t which, uint64_t kind)
     assert_int_equal(region.state, VPMM_REGION_BUSY);
     vpmm_fence joined = world.view.join(&world, region.fence, fence);
     model_drop_block(which, joined);
-    vpmm_pool_free(world.pool, address, joined, kind % 3);
+    vpmm_pool_free(world.pool, address, joined, world_stream(&world, joined));
 }
 
 static void op_free(void)
@@ -269,18 +269,27 @@ static void op_wrong_free(void)
 
 /* ---- fences ---- */
 
+/* A stream's work completes in its order. */
+static void complete(vpmm_fence last)
+{
+    uint64_t stream = world.fences[last].stream;
+    for (vpmm_fence fence = stream ? 1 : last; fence <= last; fence++)
+        if (!world.fences[fence].a && world.fences[fence].stream == stream)
+            world_complete(&world, fence);
+}
+
 static void op_complete(void)
 {
     uint64_t mask = input_byte(&input);
     for (uint64_t i = 0; i < 8 && i < world.n_fences; i++)
-        if (mask >> i & 1 && !world.fences[world.n_fences - i].a)
-            world_complete(&world, world.n_fences - i);
+        if (mask >> i & 1)
+            complete(world.n_fences - i);
     for (vpmm_fence fence = 1; mask % 4 == 3 && fence + 8 < world.n_fences; fence++)
-        if (!world.fences[fence].a)
-            world_complete(&world, fence);
+        complete(fence);
     if (mask & 0x80) { /* what is only in order for a stream stays pending */
         world.stream = mask % (STREAMS + 1);
-        vpmm_pool_settle(world.pool, &world.view);
+        for (int i = 0; i < 8 && vpmm_pool_settle(world.pool, &world.view); i++)
+            model_check();
         model_check_pending();
     }
 }
