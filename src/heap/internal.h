@@ -93,6 +93,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 
 /* Learns what has completed, without unmapping anything. True if anything did. */
 bool vpmm_heap_settle(struct vpmm_heap *heap);
+/* The same down to the last fence: for who has waited for one. */
+void vpmm_heap_settle_all(struct vpmm_heap *heap);
 
 /* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
  * be. */

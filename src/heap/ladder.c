@@ -104,7 +104,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     bool may_go_on = true;
     while (status == VPMM_NO_MEMORY && may_go_on) {
         may_go_on = may_change(heap) && vpmm_now_ms() < limit_ms;
-        (void)vpmm_heap_settle(heap);
+        vpmm_heap_settle_all(heap);
         status = try_again(serving, address_out);
         if (status == VPMM_NO_MEMORY && may_go_on)
             vpmm_pause();

@@ -13,12 +13,24 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
     if (heap->is_unsettled || heap->settled_completions != completions) {
+        heap->is_unsettled = false;
         heap->settled_completions = completions;
-        heap->is_unsettled = vpmm_pool_settle(heap->pool, &view.view);
+        vpmm_pool_settle(heap->pool, &view.view);
         vpmm_heap_check(heap);
     }
     vpmm_lock_give(&heap->lock);
     return learnt;
+}
+
+void vpmm_heap_settle_all(struct vpmm_heap *heap)
+{
+    struct vpmm_request_view view;
+    vpmm_request_view_init(&view, heap->order, 0);
+    (void)vpmm_order_poll(heap->order);
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_settle_all(heap->pool, &view.view);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
 }
 
 /* An extent's handle goes first, because that alone can fail without a trace: the memory lives
@@ -70,7 +82,7 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
-    (void)vpmm_heap_settle(heap);
+    vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }
 

@@ -182,10 +182,12 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_
 void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, uint64_t stream_id);
 
 /* Fences that `view` now calls complete become VPMM_FENCE_NONE, and what can merge then does. Those
- * of a stream are asked about in their order until some are not complete, the others from the oldest
- * on; so many at a time that it takes O(log n) steps, and for each region that it settles. True when
- * fences were left out: the next call goes on with those. Cannot fail. */
-bool vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+ * of a stream are asked about in their order until some are not complete, the others from the
+ * oldest on; so many at a time that it takes O(log n) steps, and for each region that it settles.
+ * What is left out another call finds. Cannot fail. */
+void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+/* The same for every fence, those of zombies too: for a caller that has waited. */
+void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 
 /* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), the oldest fence
  * first, at most `room` distinct ones; returns how many. Asks about every fence: for a caller that

@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/internal.h"
 
-/* Fences of one stream complete in their order, give or take those that threads record at the same
- * time: behind so many that are not complete, none is. */
-#define BEHIND_MAX 2
-/* Others complete in any order. So many that are not complete are met from the oldest on, and then
- * as many from where the last settling stopped. */
-#define OTHERS_MAX 32
-/* And so many streams are looked at, from where the last settling stopped. */
-#define STREAMS_MAX 32
+#include <limits.h>
 
-typedef void settled(struct vpmm_pool *pool, uint32_t number);
+/* How many fences that are not complete are met before the others are left for another time. */
+struct bounds {
+    /* Of one stream, whose fences complete in their order, give or take those that threads record
+     * at the same time: behind so many, none is complete. */
+    unsigned behind;
+    unsigned others;  /* of those of no stream: from the oldest on, and again where it stopped */
+    unsigned streams; /* so many are looked at, from where the last settling stopped */
+};
+static const struct bounds few = {2, 32, 32};
+static const struct bounds no_bounds = {UINT_MAX, UINT_MAX, UINT_MAX};
 
 /* What one settling works with. */
 struct settling {
     struct vpmm_pool *pool;
     struct vpmm_waiting *waiting;
     const struct vpmm_fence_view *view;
-    settled *settled;
+    const struct bounds *bounds;
 };
+
+static void wait_no_more(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_content content = vpmm_region_content(vpmm_region_record(pool, number));
+    content.fence = VPMM_FENCE_NONE;
+    vpmm_region_turn(pool, number, &content);
+    (void)vpmm_region_merge(pool, number);
+}
 
 static uint32_t first_from(const struct settling *settling, uint64_t stream, vpmm_fence fence)
 {
@@ -47,7 +57,7 @@ static vpmm_fence settle_stream(const struct settling *settling, uint64_t stream
             asked = fence;
         }
         if (is_complete)
-            settling->settled(settling->pool, number);
+            wait_no_more(settling->pool, number);
         else if (fence++, --most == 0)
             return fence;
     }
@@ -61,52 +71,45 @@ static uint64_t settle_streams(const struct settling *settling, uint64_t stream,
         VPMM_STEP();
         uint32_t number = first_from(settling, stream, VPMM_FENCE_NONE);
         const struct vpmm_region *region = vpmm_region_record(settling->pool, number);
-        if (!region || *n == STREAMS_MAX)
+        if (!region || *n == settling->bounds->streams)
             return region ? stream : 0;
         stream = vpmm_region_stream(region);
-        (void)settle_stream(settling, stream, VPMM_FENCE_NONE, BEHIND_MAX);
+        (void)settle_stream(settling, stream, VPMM_FENCE_NONE, settling->bounds->behind);
         stream++;
         ++*n;
     }
 }
 
-/* True when fences were left out. */
-static bool settle(const struct settling *settling)
+static void settle(struct vpmm_pool *pool, struct vpmm_waiting *waiting,
+                   const struct vpmm_fence_view *view, const struct bounds *bounds)
 {
-    struct vpmm_waiting *waiting = settling->waiting;
-    vpmm_fence others = settle_stream(settling, 0, VPMM_FENCE_NONE, OTHERS_MAX);
-    bool left_out = false;
+    struct settling settling = {pool, waiting, view, bounds};
+    vpmm_fence others = settle_stream(&settling, 0, VPMM_FENCE_NONE, bounds->others);
     if (others != VPMM_FENCE_NONE) {
         vpmm_fence from = waiting->next > others ? waiting->next : others;
-        waiting->next = settle_stream(settling, 0, from, OTHERS_MAX);
-        left_out = from != others || waiting->next != VPMM_FENCE_NONE;
+        waiting->next = settle_stream(&settling, 0, from, bounds->others);
     }
     unsigned n = 0;
     uint64_t first = waiting->next_stream ? waiting->next_stream : 1;
-    waiting->next_stream = settle_streams(settling, first, &n);
+    waiting->next_stream = settle_streams(&settling, first, &n);
     if (first > 1 && waiting->next_stream == 0)
-        waiting->next_stream = settle_streams(settling, 1, &n);
-    return left_out || waiting->next_stream != 0;
+        waiting->next_stream = settle_streams(&settling, 1, &n);
 }
 
-static void region_settled(struct vpmm_pool *pool, uint32_t number)
+void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    struct vpmm_content content = vpmm_region_content(vpmm_region_record(pool, number));
-    content.fence = VPMM_FENCE_NONE;
-    vpmm_region_turn(pool, number, &content);
-    (void)vpmm_region_merge(pool, number);
+    settle(pool, &pool->waiting_regions, view, &few);
 }
 
-bool vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
+void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    struct settling settling = {pool, &pool->waiting_regions, view, region_settled};
-    return settle(&settling);
+    settle(pool, &pool->waiting_regions, view, &no_bounds);
+    settle(pool, &pool->waiting_zombies, view, &no_bounds);
 }
 
 void vpmm_zombies_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    struct settling settling = {pool, &pool->waiting_zombies, view, region_settled};
-    (void)settle(&settling);
+    settle(pool, &pool->waiting_zombies, view, &few);
 }
 
 /* Keeps the `*n` oldest fences met so far in order, each once. */

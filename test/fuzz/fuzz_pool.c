@@ -288,8 +288,9 @@ static void op_complete(void)
         complete(fence);
     if (mask & 0x80) { /* what is only in order for a stream stays pending */
         world.stream = mask % (STREAMS + 1);
-        for (int i = 0; i < 8 && vpmm_pool_settle(world.pool, &world.view); i++)
-            model_check();
+        vpmm_pool_settle(world.pool, &world.view);
+        model_check();
+        vpmm_pool_settle_all(world.pool, &world.view);
         model_check_pending();
     }
 }

@@ -335,8 +335,7 @@ void world_free(struct world *world, uint64_t page, vpmm_fence fence)
 void world_settle(struct world *world)
 {
     world->stream = 0;
-    for (int i = 0; i < 8 && vpmm_pool_settle(world->pool, &world->view); i++)
-        world_check(world);
+    vpmm_pool_settle_all(world->pool, &world->view);
     world_check(world);
 }
 
