@@ -154,6 +154,7 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .mallocs = vpmm_atomic_load(&heap->mallocs),
         .frees = vpmm_atomic_load(&heap->frees),
         .fits = vpmm_atomic_load(&heap->fits),
+        .revives = vpmm_atomic_load(&heap->revives),
         .stitches = vpmm_atomic_load(&heap->stitches),
         .grows = vpmm_atomic_load(&heap->grows),
         .host_waits = vpmm_atomic_load(&heap->host_waits),

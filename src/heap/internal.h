@@ -27,7 +27,8 @@ struct vpmm_heap {
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
     vpmm_atomic64 last_allocation_id;
-    vpmm_atomic64 mallocs, frees, fits, stitches, grows, host_waits, stream_waits, failures;
+    vpmm_atomic64 mallocs, frees, fits, revives, stitches, grows;
+    vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
     vpmm_atomic64 lost_pages; /* of blocks whose reuse nobody can tell the fence of */
 };

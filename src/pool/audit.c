@@ -309,9 +309,9 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
 
 const char *vpmm_pool_audit(const struct vpmm_pool *pool)
 {
-    static root_check *const checks[] = {check_regions,    check_extents,   take_mappings,
-                                         compare_mappings, return_mappings, check_homes,
-                                         NULL};
+    static root_check *const checks[] = {
+        check_regions,   check_extents, take_mappings, compare_mappings,
+        return_mappings, check_homes,   NULL};
     struct sums sums;
     memset(&sums, 0, sizeof sums);
     for (root_check *const *check = checks; *check; check++)

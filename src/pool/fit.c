@@ -45,8 +45,7 @@ static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want
 {
     uint32_t best = vpmm_index_fit(&pool->complete, 0, want->pages);
     if (!want->asks_all)
-        return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best)
-                                     : best;
+        return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best) : best;
     for (uint32_t number = vpmm_index_first(&pool->pending); number;) {
         VPMM_STEP();
         uint64_t stream = vpmm_region_stream(vpmm_region_record(pool, number));

@@ -17,8 +17,8 @@ static unsigned group_of(uint64_t stream_id)
 {
     if (!stream_id)
         return GROUP_MIXED;
-    return GROUP_STREAMS + (unsigned)((stream_id * 0x9e3779b97f4a7c15u >> 32) %
-                                      (GROUPS - GROUP_STREAMS));
+    return GROUP_STREAMS +
+           (unsigned)((stream_id * 0x9e3779b97f4a7c15u >> 32) % (GROUPS - GROUP_STREAMS));
 }
 
 static uint64_t major_of(unsigned group, unsigned class)
@@ -36,7 +36,8 @@ static struct vpmm_tree_key key_of(const void *record)
 
 void vpmm_harvest_init(struct vpmm_pool *pool)
 {
-    pool->harvest = (struct vpmm_tree){&pool->extents, offsetof(struct vpmm_extent, node), key_of, 0};
+    pool->harvest =
+        (struct vpmm_tree){&pool->extents, offsetof(struct vpmm_extent, node), key_of, 0};
 }
 
 bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *extent,
@@ -171,8 +172,8 @@ static bool enter_next_group(struct vpmm_harvest_walk *walk)
     const struct vpmm_tree *tree = &walk->pool->harvest;
     for (unsigned group = walk->group + 1; group < GROUPS; group++) {
         VPMM_STEP();
-        uint32_t number = vpmm_tree_first_from(
-            tree, (struct vpmm_tree_key){major_of(group, walk->class), 0, 0});
+        uint32_t number =
+            vpmm_tree_first_from(tree, (struct vpmm_tree_key){major_of(group, walk->class), 0, 0});
         if (!number)
             return false;
         const struct vpmm_extent *extent = vpmm_extent_record(walk->pool, number);
@@ -226,8 +227,8 @@ uint32_t vpmm_harvest_next(struct vpmm_harvest_walk *walk)
 static bool class_below(const struct vpmm_pool *pool, unsigned group, unsigned class,
                         unsigned *class_out)
 {
-    uint32_t number = vpmm_tree_last_before(
-        &pool->harvest, (struct vpmm_tree_key){major_of(group, class), 0, 0});
+    uint32_t number =
+        vpmm_tree_last_before(&pool->harvest, (struct vpmm_tree_key){major_of(group, class), 0, 0});
     const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
     if (!extent || extent->group != group)
         return false;
@@ -245,8 +246,7 @@ bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned cla
         return class > 0;
     }
     bool has_complete = class_below(walk->pool, GROUP_COMPLETE, class, &complete);
-    bool has_own =
-        class_below(walk->pool, group_of(walk->want->owner.stream_id), class, &own);
+    bool has_own = class_below(walk->pool, group_of(walk->want->owner.stream_id), class, &own);
     if (!has_complete && !has_own)
         return false;
     *class_out = has_complete && (!has_own || complete > own) ? complete : own;

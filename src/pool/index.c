@@ -46,8 +46,7 @@ void vpmm_index_init(struct vpmm_pool *pool)
     size_t size = offsetof(struct vpmm_region, size_node);
     size_t side = offsetof(struct vpmm_region, side_node);
     size_t fence = offsetof(struct vpmm_region, fence_node);
-    pool->holes = pool->complete = pool->pending =
-        (struct vpmm_tree){records, size, by_size, 0};
+    pool->holes = pool->complete = pool->pending = (struct vpmm_tree){records, size, by_size, 0};
     pool->growable = pool->growable_pending = (struct vpmm_tree){records, side, by_size, 0};
     pool->zombies = (struct vpmm_tree){records, size, by_pages_and_youth, 0};
     pool->idle_zombies = (struct vpmm_tree){records, side, by_age, 0};
@@ -57,8 +56,7 @@ void vpmm_index_init(struct vpmm_pool *pool)
 
 static struct vpmm_tree *growable_tree(struct vpmm_pool *pool, const struct vpmm_region *region)
 {
-    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? &pool->growable
-                                                        : &pool->growable_pending;
+    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? &pool->growable : &pool->growable_pending;
 }
 
 static void set_growable(struct vpmm_pool *pool, uint32_t number, bool is_growable)

@@ -28,11 +28,11 @@ struct vpmm_region {
      * new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
-    vpmm_atomic64 bytes, context_id; /* of the owner */
-    vpmm_atomic64 stream_id;         /* the same; of a free region: who has it in order */
-    vpmm_atomic64 id;                /* of the owner; of a zombie its age */
-    struct vpmm_tree_node size_node; /* in the tree by size of its state */
-    struct vpmm_tree_node side_node; /* growable regions; zombies that wait for nothing, by age */
+    vpmm_atomic64 bytes, context_id;  /* of the owner */
+    vpmm_atomic64 stream_id;          /* the same; of a free region: who has it in order */
+    vpmm_atomic64 id;                 /* of the owner; of a zombie its age */
+    struct vpmm_tree_node size_node;  /* in the tree by size of its state */
+    struct vpmm_tree_node side_node;  /* growable regions; zombies that wait for nothing, by age */
     struct vpmm_tree_node fence_node; /* free regions and zombies that wait, by fence */
     uint64_t page : VPMM_PAGE_BITS;
     uint64_t root : VPMM_ROOT_BITS;
@@ -92,17 +92,17 @@ struct vpmm_pool {
     struct vpmm_root *roots;         /* in the order of adoption */
     vpmm_atomic32 *roots_by_address; /* their numbers */
     vpmm_atomic32 n_roots;
-    vpmm_atomic32 roots_version;     /* odd while roots_by_address changes */
-    struct vpmm_tree holes;          /* by pages and address */
-    struct vpmm_tree complete;       /* the same: free regions whose fence is VPMM_FENCE_NONE */
-    struct vpmm_tree pending;        /* the other free regions, by stream, pages and address */
+    vpmm_atomic32 roots_version; /* odd while roots_by_address changes */
+    struct vpmm_tree holes;      /* by pages and address */
+    struct vpmm_tree complete;   /* the same: free regions whose fence is VPMM_FENCE_NONE */
+    struct vpmm_tree pending;    /* the other free regions, by stream, pages and address */
     struct vpmm_tree growable, growable_pending; /* those of them with a hole at their right */
     struct vpmm_tree zombies;                    /* by pages, the youngest first */
-    struct vpmm_tree idle_zombies; /* those whose fence is VPMM_FENCE_NONE, by age */
-    struct vpmm_tree harvest;      /* extents, by group and class, room, and place */
+    struct vpmm_tree idle_zombies;               /* those whose fence is VPMM_FENCE_NONE, by age */
+    struct vpmm_tree harvest;                    /* extents, by group and class, room, and place */
     struct vpmm_waiting waiting_regions, waiting_zombies;
-    uint32_t fresh_roots;  /* the number of the first root with fresh pages, plus 1 */
-    uint64_t whole_pages;  /* of extents that lie wholly in one complete region */
+    uint32_t fresh_roots; /* the number of the first root with fresh pages, plus 1 */
+    uint64_t whole_pages; /* of extents that lie wholly in one complete region */
     struct vpmm_counters counters;
     uint64_t last_age;
     uint64_t planned_mappings; /* of plans under way */

@@ -127,8 +127,7 @@ static void try_bases(struct choice *choice)
             VPMM_STEP();
             uint64_t stream = vpmm_region_stream(vpmm_region_record(choice->pool, number));
             try_bases_of(choice, pending, stream);
-            number =
-                vpmm_tree_first_from(pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
+            number = vpmm_tree_first_from(pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
         }
     } else if (choice->want->owner.stream_id) {
         try_bases_of(choice, pending, choice->want->owner.stream_id);

@@ -95,7 +95,8 @@ struct vpmm_want {
     struct vpmm_owner owner;            /* for the live region */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
-    bool asks_all; /* the view may allow what other streams left pending: all of it is asked about */
+    bool
+        asks_all; /* the view may allow what other streams left pending: all of it is asked about */
 };
 
 /* Serves `want` from mapped pages without any driver call: best fit among the complete regions and
@@ -105,6 +106,15 @@ struct vpmm_want {
  */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const struct vpmm_want *want,
                                                uint64_t *address_out);
+
+/* Serves `want`, which fit could not, without any driver call either: at an old address that still
+ * shows what it needs. A range of zombies, beside which free regions may lie, becomes the live
+ * region, if all extents it shows lie wholly in regions that fit could use and the zombies' own
+ * last users come before the request, too. Their old places become zombies. A bounded number of
+ * ranges is tried, the youngest of exactly the wanted pages first. Steps: as many as extents are
+ * looked at, and O(log n). NOT_FOUND, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_pool_revive(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t *address_out);
 
 /* One driver step of a plan, in the order in which they must be carried out. */
 struct vpmm_step {

@@ -75,7 +75,8 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
         .owner = {.bytes = vpmm_atomic_load(&region->bytes),
                   .context_id = vpmm_atomic_load(&region->context_id),
                   .stream_id = vpmm_atomic_load(&region->stream_id),
-                  .id = (word & STATE_MASK) == VPMM_REGION_ZOMBIE ? 0 : vpmm_atomic_load(&region->id),
+                  .id =
+                      (word & STATE_MASK) == VPMM_REGION_ZOMBIE ? 0 : vpmm_atomic_load(&region->id),
                   .is_async = (word & IS_ASYNC) != 0},
     };
     if (vpmm_atomic_load(&region->word) != word)

@@ -12,8 +12,8 @@ size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_vi
     while (n < room && (number = vpmm_index_first(&pool->idle_zombies)) != 0) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
-        removals_out[n++] = (struct vpmm_removal){vpmm_atomic_load(&region->address),
-                                                  vpmm_region_pages(region), 0};
+        removals_out[n++] =
+            (struct vpmm_removal){vpmm_atomic_load(&region->address), vpmm_region_pages(region), 0};
         vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
     }
     return n;
@@ -91,7 +91,8 @@ size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
     return n;
 }
 
-/* What a quarantined range shows cannot be given back; which extents these are, only a walk tells. */
+/* What a quarantined range shows cannot be given back; which extents these are, only a walk tells.
+ */
 uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool)
 {
     if (!vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_QUARANTINED]))

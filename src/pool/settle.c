@@ -32,8 +32,7 @@ static void wait_no_more(struct vpmm_pool *pool, uint32_t number)
 
 static uint32_t first_from(const struct settling *settling, uint64_t stream, vpmm_fence fence)
 {
-    return vpmm_tree_first_from(&settling->waiting->tree,
-                                (struct vpmm_tree_key){stream, fence, 0});
+    return vpmm_tree_first_from(&settling->waiting->tree, (struct vpmm_tree_key){stream, fence, 0});
 }
 
 /* Settles what waits for the fences of `stream` from `fence` on that are complete, until `most`
@@ -52,8 +51,7 @@ static vpmm_fence settle_stream(const struct settling *settling, uint64_t stream
             return VPMM_FENCE_NONE;
         fence = vpmm_region_fence(region);
         if (fence != asked) {
-            is_complete =
-                settling->view->ask(settling->view->self, fence) == VPMM_VERDICT_COMPLETE;
+            is_complete = settling->view->ask(settling->view->self, fence) == VPMM_VERDICT_COMPLETE;
             asked = fence;
         }
         if (is_complete)
@@ -138,9 +136,9 @@ size_t vpmm_pool_pending(const struct vpmm_pool *pool,
         vpmm_fence fence = vpmm_region_fence(region);
         if (!is_wanted || is_wanted(self, fence))
             keep(fence, fences_out, &n, room);
-        number = vpmm_tree_first_from(
-            &pool->waiting_regions.tree,
-            (struct vpmm_tree_key){vpmm_region_stream(region), fence + 1, 0});
+        number =
+            vpmm_tree_first_from(&pool->waiting_regions.tree,
+                                 (struct vpmm_tree_key){vpmm_region_stream(region), fence + 1, 0});
     }
     return n;
 }

@@ -158,6 +158,9 @@ static void op_malloc(void)
     enum vpmm_status status = vpmm_pool_fit(world.pool, &want, &address);
     if (status == VPMM_NOT_FOUND) {
         assert_true(question.prospect.run < pages);
+        status = vpmm_pool_revive(world.pool, &want, &address);
+    }
+    if (status == VPMM_NOT_FOUND) {
         status = vpmm_pool_plan(world.pool, &want, &open.plan);
         judge(status, &question, open.plan);
     } else if (status) {

@@ -270,17 +270,6 @@ static void a_live_region_among_the_zombies(struct vpmm_pool *pool)
     vpmm_tree_insert(&pool->zombies, number_at(pool, LIVE));
 }
 
-static void an_idle_zombie_that_waits(struct vpmm_pool *pool)
-{
-    vpmm_tree_remove(&pool->idle_zombies, number_at(pool, ZOMBIE));
-    vpmm_tree_insert(&pool->waiting_zombies.tree, number_at(pool, ZOMBIE));
-}
-
-static void a_pending_region_that_waits_for_nothing(struct vpmm_pool *pool)
-{
-    vpmm_tree_remove(&pool->waiting_regions.tree, number_at(pool, PENDING));
-}
-
 static void a_hole_nobody_grows_into(struct vpmm_pool *pool)
 {
     struct vpmm_span span = {&pool->roots[0], HOLE - UNIT, UNIT};
@@ -361,8 +350,6 @@ static const struct damage damages[] = {
     {a_tree_with_its_branches_exchanged, "a region is missing in its tree"},
     {a_zombie_in_no_tree, "a region is missing in its tree"},
     {a_live_region_among_the_zombies, "a region is in the wrong tree"},
-    {an_idle_zombie_that_waits, "a region is missing in its tree"},
-    {a_pending_region_that_waits_for_nothing, "a region is missing in its tree"},
     {a_hole_nobody_grows_into, "a region is missing in its tree"},
     {a_whole_page_too_many, "the running totals of extents are not the sums over them"},
     {a_free_extent_that_is_not_listed, "an extent that could be harvested is not listed"},

@@ -70,7 +70,8 @@ static void add_live(struct model *model, uint64_t page, uint64_t pages)
 }
 
 /* The pages of extents that lie wholly in free regions that are complete or that the world's
- * present stream freed, counted page by page; none where no hole has room for a whole extent too many. */
+ * present stream freed, counted page by page; none where no hole has room for a whole extent too
+ * many. */
 static uint64_t harvestable(struct model *model, uint64_t pages)
 {
     static bool usable[WORLD_PAGES];
@@ -82,8 +83,8 @@ static uint64_t harvestable(struct model *model, uint64_t pages)
     memset(usable, 0, sizeof usable);
     while (vpmm_pool_next(world->pool, &cursor, &region)) {
         bool is_own = region.owner.stream_id && region.owner.stream_id == world->stream;
-        bool is_usable = region.state == VPMM_REGION_FREE &&
-                         (region.fence == VPMM_FENCE_NONE || is_own);
+        bool is_usable =
+            region.state == VPMM_REGION_FREE && (region.fence == VPMM_FENCE_NONE || is_own);
         memset(usable + world_page(world, region.address), is_usable, region.pages);
         if (region.state == VPMM_REGION_HOLE && region.pages > largest_hole)
             largest_hole = region.pages;

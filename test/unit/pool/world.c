@@ -285,6 +285,8 @@ enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
     want.create_pages_max = create_pages_max;
     uint64_t address = 0;
     enum vpmm_status status = vpmm_pool_fit(world->pool, &want, &address);
+    if (status == VPMM_NOT_FOUND)
+        status = vpmm_pool_revive(world->pool, &want, &address);
     if (status == VPMM_NOT_FOUND) {
         struct vpmm_plan *plan;
         status = vpmm_pool_plan(world->pool, &want, &plan);

@@ -76,8 +76,8 @@ void world_complete(struct world *world, vpmm_fence fence);
 uint64_t world_stream(const struct world *world, vpmm_fence fence);
 bool world_is_complete(const struct world *world, vpmm_fence fence);
 
-/* A request of `stream` as the heap makes it: settle, fit, or else plan. `trouble` may be NULL. Checks
- * afterwards. */
+/* A request of `stream` as the heap makes it: settle, fit, revive, or else plan. `trouble` may be
+ * NULL. Checks afterwards. */
 enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
                            uint64_t create_pages_max, const struct world_trouble *trouble,
                            uint64_t *page_out);
