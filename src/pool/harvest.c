@@ -46,10 +46,9 @@ bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *
     const struct vpmm_root *root = &pool->roots[extent->root];
     uint64_t end = extent->page + extent->pages;
     uint32_t number = vpmm_region_around(root, extent->page);
-    uint64_t region_end;
     *group_out = GROUP_COMPLETE;
     *room_out = vpmm_policy_class(vpmm_region_pages(vpmm_region_record(pool, number)));
-    do {
+    while (number) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
         if (vpmm_region_state(region) != VPMM_REGION_FREE || extent->is_fixed)
@@ -59,9 +58,9 @@ bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *
             bool differs = *group_out != GROUP_COMPLETE && *group_out != group;
             *group_out = differs ? GROUP_MIXED : group;
         }
-        region_end = region->page + vpmm_region_pages(region);
+        uint64_t region_end = region->page + vpmm_region_pages(region);
         number = region_end < end ? vpmm_region_at(root, region_end) : 0;
-    } while (number);
+    }
     return true;
 }
 

@@ -67,6 +67,7 @@ static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_wan
     enum vpmm_status status = VPMM_OK;
     if (!place->harvest.extents)
         return VPMM_OK;
+    assert(want);
     for (unsigned class = VPMM_CLASSES; class -- > 0 && !status;) {
         VPMM_STEP();
         uint64_t n = place->harvest.take.n[class];

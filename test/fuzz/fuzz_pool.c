@@ -143,8 +143,7 @@ static void op_malloc(void)
 {
     uint64_t pages = 1 + input_below(&input, REQUEST_PAGES_MAX);
     uint64_t stream = input_below(&input, STREAMS + 1);
-    uint64_t trouble = input_byte(&input);
-    uint64_t end = input_byte(&input);
+    uint64_t trouble = input_byte(&input), end = input_byte(&input);
     if (n_blocks + n_plans >= BLOCKS_MAX || n_plans == PLANS_MAX)
         return;
     struct vpmm_want want = world_want(&world, pages, stream);
@@ -205,8 +204,7 @@ static void op_grow(void)
 
 static void op_end(void)
 {
-    uint64_t which = input_byte(&input);
-    uint64_t trouble = input_byte(&input);
+    uint64_t which = input_byte(&input), trouble = input_byte(&input);
     if (n_plans)
         end_plan(which % n_plans, trouble);
 }
@@ -240,8 +238,7 @@ static void finish_free(size_t which, uint64_t kind)
 
 static void op_free(void)
 {
-    uint64_t which = input_byte(&input);
-    uint64_t kind = input_byte(&input);
+    uint64_t which = input_byte(&input), kind = input_byte(&input);
     struct vpmm_region_view region;
     if (!n_blocks)
         return;
@@ -276,9 +273,9 @@ static void op_wrong_free(void)
 static void complete(vpmm_fence last)
 {
     uint64_t stream = world.fences[last].stream;
-    for (vpmm_fence fence = stream ? 1 : last; fence <= last; fence++)
-        if (!world.fences[fence].a && world.fences[fence].stream == stream)
-            world_complete(&world, fence);
+    for (vpmm_fence i = stream ? 1 : last; i <= last; i++)
+        if (!world.fences[i].a && world.fences[i].stream == stream)
+            world_complete(&world, i);
 }
 
 static void op_complete(void)
@@ -292,7 +289,6 @@ static void op_complete(void)
     if (mask & 0x80) { /* what is only in order for a stream stays pending */
         world.stream = mask % (STREAMS + 1);
         vpmm_pool_settle(world.pool, &world.view);
-        model_check();
         vpmm_pool_settle_all(world.pool, &world.view);
         model_check_pending();
     }
@@ -316,8 +312,7 @@ static void finish_removal(size_t which, uint64_t outcome)
 
 static void op_take(void)
 {
-    uint64_t what = input_byte(&input);
-    uint64_t outcome = input_byte(&input);
+    uint64_t what = input_byte(&input), outcome = input_byte(&input);
     size_t room = what / 4 % 8;
     size_t first = n_removals;
     room = room < REMOVALS_MAX - n_removals ? room : REMOVALS_MAX - n_removals;
