@@ -183,6 +183,40 @@ static void what_a_range_shows_twice_does_not_live_in_it_twice(void **state)
     assert_string_equal(world_layout(&w), "[5][z4][-1]");
 }
 
+/* The first page of the first zombie is the first of the second one, too: [z2][z2] shows three. */
+static void two_zombies_of_one_extent_are_not_one_range(void **state)
+{
+    (void)state;
+    uint64_t page;
+    uint64_t a = world_malloc(&w, 2, 1);
+    uint64_t b = world_malloc(&w, 2, 1);
+    world_malloc(&w, 1, 1);
+    world_free(&w, b, VPMM_FENCE_NONE);
+    world_malloc(&w, 3, 1);
+    world_free(&w, a, VPMM_FENCE_NONE);
+    uint64_t c = world_malloc(&w, 3, 1);
+    world_malloc(&w, 1, 1);
+    struct vpmm_removal removal;
+    assert_int_equal(vpmm_pool_take_zombies(w.pool, &w.view, &removal, 1), 1);
+    world_unmap(&w, removal.address, removal.pages);
+    vpmm_pool_removal_done(w.pool, &removal, VPMM_REMOVED);
+    assert_string_equal(world_layout(&w), "[z2][*2][1][3][3][1]");
+    world_free(&w, c, VPMM_FENCE_NONE);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(world_malloc(&w, 1, 1), c + i);
+    world_free(&w, c, VPMM_FENCE_NONE);
+    world_free(&w, c + 2, VPMM_FENCE_NONE);
+    assert_int_equal(world_malloc(&w, 2, 1), b);
+    assert_string_equal(world_layout(&w), "[z2][2][1][3][z1][1][z1][1]");
+    world_free(&w, b, VPMM_FENCE_NONE);
+    world_free(&w, c + 1, VPMM_FENCE_NONE);
+    uint64_t d = world_malloc(&w, 3, 1);
+    assert_string_equal(world_layout(&w), "[z2][z2][1][3][3][1]");
+    world_free(&w, d, VPMM_FENCE_NONE);
+    assert_int_equal(revive(4, 1, &page), VPMM_NOT_FOUND);
+    assert_int_equal(revive(2, 1, &page), VPMM_OK);
+}
+
 /* The extents' present fence: in order for the stream that freed them, not for another one. */
 static void pending_pages_of_another_stream_do_not_come_home(void **state)
 {
@@ -342,6 +376,7 @@ int main(void)
         TEST(an_extent_is_never_cut),
         TEST(a_zombie_and_what_is_free_beside_it_become_one),
         TEST(what_a_range_shows_twice_does_not_live_in_it_twice),
+        TEST(two_zombies_of_one_extent_are_not_one_range),
         TEST(pending_pages_of_another_stream_do_not_come_home),
         TEST(a_zombie_waits_for_its_own_last_users),
         TEST(the_new_owner_comes_after_all_old_ones),
