@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/bits.h"
 
+#include "base/step.h"
+
 #include <string.h>
 
 static uint64_t words_for(uint64_t n)
@@ -49,6 +51,7 @@ static uint64_t word_at(const struct vpmm_bits *bits, unsigned level, uint64_t n
 void vpmm_bits_set(struct vpmm_bits *bits, uint64_t number)
 {
     for (unsigned level = 0; level < bits->n_levels; level++) {
+        VPMM_STEP();
         uint64_t word = word_at(bits, level, number);
         vpmm_atomic_store(&bits->levels[level][number / 64], word | (uint64_t)1 << number % 64);
         if (word)
@@ -60,11 +63,56 @@ void vpmm_bits_set(struct vpmm_bits *bits, uint64_t number)
 void vpmm_bits_clear(struct vpmm_bits *bits, uint64_t number)
 {
     for (unsigned level = 0; level < bits->n_levels; level++) {
+        VPMM_STEP();
         uint64_t word = word_at(bits, level, number) & ~((uint64_t)1 << number % 64);
         vpmm_atomic_store(&bits->levels[level][number / 64], word);
         if (word)
             return;
         number /= 64;
+    }
+}
+
+/* The bits of word `index` for the numbers from `first` to `last`. */
+static uint64_t mask_of(uint64_t index, uint64_t first, uint64_t last)
+{
+    uint64_t mask = ~(uint64_t)0;
+    if (index == first / 64)
+        mask &= ~(uint64_t)0 << first % 64;
+    if (index == last / 64)
+        mask &= ~(uint64_t)0 >> (63 - last % 64);
+    return mask;
+}
+
+void vpmm_bits_set_span(struct vpmm_bits *bits, uint64_t first, uint64_t n)
+{
+    uint64_t last = first + n - 1;
+    for (unsigned level = 0; level < bits->n_levels; level++) {
+        for (uint64_t i = first / 64; i <= last / 64; i++) {
+            VPMM_STEP();
+            vpmm_atomic64 *word = &bits->levels[level][i];
+            vpmm_atomic_store(word, vpmm_atomic_load(word) | mask_of(i, first, last));
+        }
+        first /= 64;
+        last /= 64;
+    }
+}
+
+/* Only a word that is empty leaves the level above; those strictly inside all are. */
+void vpmm_bits_clear_span(struct vpmm_bits *bits, uint64_t first, uint64_t n)
+{
+    uint64_t last = first + n - 1;
+    for (unsigned level = 0; level < bits->n_levels; level++) {
+        for (uint64_t i = first / 64; i <= last / 64; i++) {
+            VPMM_STEP();
+            vpmm_atomic64 *word = &bits->levels[level][i];
+            vpmm_atomic_store(word, vpmm_atomic_load(word) & ~mask_of(i, first, last));
+        }
+        uint64_t low = first / 64 + (word_at(bits, level, first) != 0);
+        uint64_t end = last / 64 + (word_at(bits, level, last) == 0);
+        if (low >= end)
+            return;
+        first = low;
+        last = end - 1;
     }
 }
 
@@ -89,6 +137,7 @@ uint64_t vpmm_bits_first_from(const struct vpmm_bits *bits, uint64_t number)
 {
     unsigned level = 0;
     while (number < level_size(bits, level)) {
+        VPMM_STEP();
         uint64_t word = word_at(bits, level, number) & ~(uint64_t)0 << number % 64;
         if (!word) {
             number = number / 64 + 1;
@@ -108,6 +157,7 @@ bool vpmm_bits_last_to(const struct vpmm_bits *bits, uint64_t number, uint64_t *
 {
     unsigned level = 0;
     for (;;) {
+        VPMM_STEP();
         uint64_t word = word_at(bits, level, number) & ~(uint64_t)0 >> (63 - number % 64);
         if (word) {
             number = number / 64 * 64 + 63 - (unsigned)__builtin_clzll(word);

@@ -28,6 +28,9 @@ void vpmm_bits_finish(struct vpmm_bits *bits);
 
 void vpmm_bits_set(struct vpmm_bits *bits, uint64_t number);
 void vpmm_bits_clear(struct vpmm_bits *bits, uint64_t number);
+/* The same for the `n` numbers (not 0) from `first` on; a step for each 64 of them. */
+void vpmm_bits_set_span(struct vpmm_bits *bits, uint64_t first, uint64_t n);
+void vpmm_bits_clear_span(struct vpmm_bits *bits, uint64_t first, uint64_t n);
 
 /* Any thread. Whether `number` is a member; false from n on. */
 bool vpmm_bits_has(const struct vpmm_bits *bits, uint64_t number);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/tree.h"
 
+#include "base/step.h"
+
 /* A bijection of 32-bit numbers that mixes well (the finaliser of MurmurHash3), so no two
  * priorities are equal. */
 static uint32_t priority(uint32_t number)
@@ -25,7 +27,9 @@ static struct vpmm_tree_key key_at(const struct vpmm_tree *tree, uint32_t number
 
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
 {
-    return a.major < b.major || (a.major == b.major && a.minor < b.minor);
+    if (a.major != b.major)
+        return a.major < b.major;
+    return a.middle < b.middle || (a.middle == b.middle && a.minor < b.minor);
 }
 
 /* The link of `number` that leads towards `key`. */
@@ -33,6 +37,7 @@ static uint32_t *link_towards(const struct vpmm_tree *tree, uint32_t number,
                               struct vpmm_tree_key key)
 {
     struct vpmm_tree_node *node = node_at(tree, number);
+    VPMM_STEP();
     return is_below(key_at(tree, number), key) ? &node->right : &node->left;
 }
 
@@ -72,6 +77,7 @@ void vpmm_tree_remove(struct vpmm_tree *tree, uint32_t number)
     uint32_t below = node_at(tree, number)->left;
     uint32_t above = node_at(tree, number)->right;
     while (below && above) {
+        VPMM_STEP();
         if (priority(below) > priority(above)) {
             *link = below;
             link = &node_at(tree, below)->right;

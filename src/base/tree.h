@@ -8,9 +8,9 @@
 
 #include "base/table.h"
 
-/* Ordered by major, then by minor. */
+/* Ordered by major, then by middle, then by minor. */
 struct vpmm_tree_key {
-    uint64_t major, minor;
+    uint64_t major, middle, minor;
 };
 
 struct vpmm_tree_node {

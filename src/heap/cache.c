@@ -12,9 +12,11 @@
 
 #define IDS_SET_ASIDE 1024u
 
+#define LANES_BYTES (sizeof(struct vpmm_lane) * VPMM_LANES)
+
 enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap)
 {
-    heap->lanes = heap->memory->map(heap->memory->self, VPMM_LANES * sizeof *heap->lanes);
+    heap->lanes = heap->memory->map(heap->memory->self, LANES_BYTES);
     uint64_t share = heap->device_bytes / heap->page_bytes / SHARE_MAX;
     heap->cached_pages_max = share < UINT32_MAX ? share : UINT32_MAX;
     return heap->lanes ? VPMM_OK : VPMM_NO_METADATA;
@@ -23,7 +25,7 @@ enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap)
 void vpmm_cache_finish(struct vpmm_heap *heap)
 {
     if (heap->lanes)
-        heap->memory->unmap(heap->memory->self, heap->lanes, VPMM_LANES * sizeof *heap->lanes);
+        heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
 }
 
 static void take(struct vpmm_lane *lane)
@@ -41,7 +43,8 @@ static void give(struct vpmm_lane *lane)
 static struct vpmm_lane *set_of(const struct vpmm_heap *heap, uint64_t stream_id)
 {
     uint64_t mixed = stream_id * UINT64_C(0x9e3779b97f4a7c15);
-    return &heap->lanes[(mixed >> 32) % VPMM_LANE_SETS * VPMM_LANE_WAYS];
+    uint64_t set = (mixed >> 32) % VPMM_LANE_SETS;
+    return &heap->lanes[set * VPMM_LANE_WAYS];
 }
 
 /* The stream's lane, with its latch; NULL: it has none. */

@@ -189,6 +189,7 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .frees = vpmm_atomic_load(&heap->frees) + cache_frees,
         .cache_hits = cache_mallocs,
         .fits = vpmm_atomic_load(&heap->fits),
+        .revives = vpmm_atomic_load(&heap->revives),
         .stitches = vpmm_atomic_load(&heap->stitches),
         .grows = vpmm_atomic_load(&heap->grows),
         .host_waits = vpmm_atomic_load(&heap->host_waits),

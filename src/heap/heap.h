@@ -120,8 +120,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int 
 struct vpmm_heap_counts {
     uint64_t mallocs, frees;
     uint64_t cache_hits; /* mallocs that a stream's front cache served; they count nowhere below */
-    uint64_t fits, stitches,
-        grows; /* how a malloc was served: no driver call; moved extents; only new ones */
+    /* How a malloc was served: without a driver call where it lay free, or at an old address; with
+     * moved extents; with new ones only. */
+    uint64_t fits, revives, stitches, grows;
     uint64_t host_waits, stream_waits;
     uint64_t failures; /* mallocs that the caller had to pass on */
     uint64_t trimmed_bytes;

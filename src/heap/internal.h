@@ -36,7 +36,8 @@ struct vpmm_heap {
      * device, which it can only where the free has an event of its own. */
     vpmm_atomic32 is_tight;
     vpmm_atomic64 last_allocation_id;
-    vpmm_atomic64 mallocs, frees, fits, stitches, grows, host_waits, stream_waits, failures;
+    vpmm_atomic64 mallocs, frees, fits, revives, stitches, grows;
+    vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
     vpmm_atomic64 lost_pages; /* of blocks whose reuse nobody can tell the fence of */
 };
@@ -109,6 +110,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 
 /* Learns what has completed, without unmapping anything. True if anything did. */
 bool vpmm_heap_settle(struct vpmm_heap *heap);
+/* The same down to the last fence: for who has waited for one. */
+void vpmm_heap_settle_all(struct vpmm_heap *heap);
 
 /* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
  * be. */

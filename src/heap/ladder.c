@@ -77,6 +77,7 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
             continue;
         vpmm_atomic_add(&heap->stream_waits, 1);
         serving->view.promised[serving->view.n_promised++] = fences[i];
+        serving->want.asks_all = true;
         status = try_again(serving, address_out);
     }
     return status;
@@ -104,7 +105,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     while (status == VPMM_NO_MEMORY && may_go_on) {
         may_go_on = may_change(heap) && vpmm_now_ms() < limit_ms;
         (void)vpmm_cache_gather(heap, serving->view.stream_id);
-        (void)vpmm_heap_settle(heap);
+        vpmm_heap_settle_all(heap);
         status = try_again(serving, address_out);
         if (status == VPMM_NO_MEMORY && may_go_on)
             vpmm_pause();

@@ -37,10 +37,13 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
     if (serving->view.stream_id)
         vpmm_cache_drain(heap, serving->view.stream_id);
     enum vpmm_status status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
+    bool is_revived = status == VPMM_NOT_FOUND;
+    if (is_revived)
+        status = vpmm_pool_revive(heap->pool, &serving->want, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
     if (!status)
-        vpmm_atomic_add(&heap->fits, 1);
+        vpmm_atomic_add(is_revived ? &heap->revives : &heap->fits, 1);
     return status;
 }
 

@@ -3,13 +3,14 @@
 
 static bool is_mapped(enum vpmm_region_state state)
 {
-    return state == VPMM_REGION_LIVE || state == VPMM_REGION_FREE || state == VPMM_REGION_BUSY;
+    return state == VPMM_REGION_LIVE || state == VPMM_REGION_FREE || state == VPMM_REGION_BUSY ||
+           state == VPMM_REGION_ZOMBIE;
 }
 
-/* Sets the access of every mapped span of a root. A span runs over neighbouring live and free
- * regions, because an extent may overlap several; with no edit under way its ends are ends of
- * extents. Regions split and merge meanwhile, so each step asks what holds the next address: what
- * is mapped stays so. */
+/* Sets the access of every mapped span of a root, zombies included, as a request may come to live
+ * there. A span runs over neighbouring regions, because an extent may overlap several; with no edit
+ * under way its ends are ends of extents. Regions split and merge meanwhile, so each step asks what
+ * holds the next address: what is mapped stays so. */
 static enum vpmm_status set_access_in_root(struct vpmm_heap *heap, uint64_t address, uint64_t end)
 {
     const struct vpmm_driver *driver = heap->driver;

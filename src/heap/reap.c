@@ -22,6 +22,17 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     return learnt;
 }
 
+void vpmm_heap_settle_all(struct vpmm_heap *heap)
+{
+    struct vpmm_request_view view;
+    vpmm_request_view_init(&view, heap->order, 0);
+    (void)vpmm_order_poll(heap->order);
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_settle_all(heap->pool, &view.view);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+}
+
 /* An extent's handle goes first, because that alone can fail without a trace: the memory lives
  * until the unmap. Called between begin and end of an edit, without the lock. */
 static enum vpmm_removal_outcome carry_out_removal(struct vpmm_heap *heap,
@@ -72,7 +83,7 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
     (void)vpmm_cache_gather(heap, 0);
-    (void)vpmm_heap_settle(heap);
+    vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }
 

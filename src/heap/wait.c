@@ -48,6 +48,6 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap)
         return VPMM_NOT_FOUND;
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
     vpmm_atomic_add(&heap->host_waits, 1);
-    (void)vpmm_heap_settle(heap);
+    vpmm_heap_settle_all(heap);
     return status;
 }

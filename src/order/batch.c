@@ -60,12 +60,6 @@ vpmm_fence vpmm_order_open(struct vpmm_order *order, const struct vpmm_stream *s
     return fence;
 }
 
-bool vpmm_order_is_open(const struct vpmm_order *order, vpmm_fence fence)
-{
-    struct vpmm_slot *slot = vpmm_slot_of(order, fence);
-    return slot && vpmm_atomic_load(&slot->kind) == VPMM_FENCE_IS_OPEN;
-}
-
 /* The open fence stands for what `part` stands for, from now on. */
 static void turn_into(struct vpmm_order *order, vpmm_fence fence, vpmm_fence part)
 {
@@ -80,12 +74,13 @@ static void turn_into(struct vpmm_order *order, vpmm_fence fence, vpmm_fence par
     vpmm_atomic_store(&slot->kind, VPMM_FENCE_IS_JOINED);
 }
 
+/* NULL: the fence is open no more. */
 static struct vpmm_context *context_of(struct vpmm_order *order, vpmm_fence fence)
 {
     struct vpmm_context *context = NULL;
     vpmm_lock_take(&order->lock);
     struct vpmm_slot *slot = vpmm_slot_of(order, fence);
-    if (slot)
+    if (slot && vpmm_atomic_load(&slot->kind) == VPMM_FENCE_IS_OPEN)
         context = vpmm_context_at(order, vpmm_atomic_load(&slot->context));
     vpmm_lock_give(&order->lock);
     return context;
@@ -123,7 +118,7 @@ void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, si
 {
     for (size_t i = 0; i < n; i++) {
         struct vpmm_context *context = context_of(order, fences[i]);
-        if (!context || !vpmm_order_is_open(order, fences[i]))
+        if (!context)
             continue;
         enum vpmm_status status =
             vpmm_record_open(order, context, NULL, VPMM_WAIT_NEVER, fences[i]);

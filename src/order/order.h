@@ -110,9 +110,6 @@ vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_contex
  * pending until it is closed and complete. VPMM_FENCE_NONE without memory, and where the context is
  * gone. No driver. */
 vpmm_fence vpmm_order_open(struct vpmm_order *order, const struct vpmm_stream *stream);
-/* Whether `fence` is open still: a context that goes closes those of its streams. No driver, no
- * lock. */
-bool vpmm_order_is_open(const struct vpmm_order *order, vpmm_fence fence);
 /* Closes an open fence that no free joins any more, by a record on `stream`, on which it was opened
  * and the calling thread is inside a free (driver). `is_alone`: that free is the only one that
  * joined. It is closed in any case, see vpmm_order_fence_stream. BROKEN and SHUT_DOWN: the program

@@ -6,9 +6,11 @@
 /* Sums over what was met, to be compared with the running totals. */
 struct sums {
     uint64_t regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
-    uint64_t live_bytes, n_regions, mappings, homes, held_pages, aliased, fixed;
+    uint64_t live_bytes, n_regions, mappings, homes, held_pages, fixed;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_regions, cached_pages;
+    uint64_t growable, growable_pending, idle_zombies;
+    uint64_t whole_pages, n_listed, n_miscounted;
 };
 
 typedef const char *root_check(const struct vpmm_pool *pool, const struct vpmm_root *root,
@@ -41,6 +43,26 @@ static const char *check_place(const struct vpmm_pool *pool, const struct vpmm_r
     return NULL;
 }
 
+static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region *region,
+                          struct sums *sums)
+{
+    enum vpmm_region_state state = vpmm_region_state(region);
+    bool waits = vpmm_region_fence(region) != VPMM_FENCE_NONE;
+    struct vpmm_span span = vpmm_region_span(pool, region);
+    uint64_t end = span.page + span.pages;
+    const struct vpmm_region *right =
+        end < span.root->pages ? vpmm_region_record(pool, vpmm_region_at(span.root, end)) : NULL;
+    bool can_grow = right && vpmm_region_state(right) == VPMM_REGION_HOLE;
+    sums->holes += state == VPMM_REGION_HOLE;
+    sums->zombies += state == VPMM_REGION_ZOMBIE;
+    sums->idle_zombies += state == VPMM_REGION_ZOMBIE && !waits;
+    if (state != VPMM_REGION_FREE)
+        return;
+    *(waits ? &sums->pending : &sums->complete) += 1;
+    *(waits ? &sums->growable_pending : &sums->growable) += can_grow;
+    sums->whole_pages += waits ? 0 : vpmm_extent_whole_pages(pool, &span);
+}
+
 static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm_root *root,
                                  struct sums *sums)
 {
@@ -54,7 +76,7 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         if (left && vpmm_region_can_merge(left, region))
             return "two neighbours should be one region";
         enum vpmm_region_state state = vpmm_region_state(region);
-        bool is_pending = vpmm_region_fence(region) != VPMM_FENCE_NONE;
+        count_indexes(pool, region, sums);
         sums->n_regions++;
         bool is_cached = state == VPMM_REGION_CACHED;
         sums->regions[is_cached ? VPMM_REGION_LIVE : state]++;
@@ -62,10 +84,6 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         sums->cached_regions += is_cached;
         sums->cached_pages += is_cached ? vpmm_region_pages(region) : 0;
         sums->live_bytes += state == VPMM_REGION_LIVE ? vpmm_atomic_load(&region->bytes) : 0;
-        sums->holes += state == VPMM_REGION_HOLE;
-        sums->zombies += state == VPMM_REGION_ZOMBIE;
-        sums->pending += state == VPMM_REGION_FREE && is_pending;
-        sums->complete += state == VPMM_REGION_FREE && !is_pending;
         page += vpmm_region_pages(region);
         left = region;
     }
@@ -146,36 +164,17 @@ static const char *check_extents(const struct vpmm_pool *pool, const struct vpmm
     return NULL;
 }
 
-/* Three walks over all mappings count those of each extent in its own record: clear, count,
- * compare. */
-static const char *clear_mappings(const struct vpmm_pool *pool, const struct vpmm_root *root,
-                                  struct sums *sums)
-{
-    struct vpmm_span all = {&pool->roots[root->number], 0, root->pages};
-    uint64_t page = 0;
-    uint32_t number;
-    (void)sums;
-    while ((number = vpmm_extent_next(pool, &all, &page)) != 0)
-        vpmm_extent_record(pool, number)->audit_mappings = 0;
-    return NULL;
-}
-
-static const char *count_mappings(const struct vpmm_pool *pool, const struct vpmm_root *root,
-                                  struct sums *sums)
+/* Three walks over all mappings compare their number with what each extent's record says: take them
+ * off it, see that nothing is left, and put them back. */
+static const char *take_mappings(const struct vpmm_pool *pool, const struct vpmm_root *root,
+                                 struct sums *sums)
 {
     struct vpmm_span all = {&pool->roots[root->number], 0, root->pages};
     uint64_t page = 0;
     uint32_t number;
     while ((number = vpmm_extent_next(pool, &all, &page)) != 0) {
-        struct vpmm_extent *extent = vpmm_extent_record(pool, number);
-        extent->audit_mappings++;
+        vpmm_extent_record(pool, number)->mappings--;
         sums->mappings++;
-        if (!is_home(root, extent, page - extent->pages))
-            continue;
-        sums->homes++;
-        sums->held_pages += extent->pages;
-        sums->aliased += extent->mappings > 1;
-        sums->fixed += extent->is_fixed;
     }
     return NULL;
 }
@@ -186,11 +185,47 @@ static const char *compare_mappings(const struct vpmm_pool *pool, const struct v
     struct vpmm_span all = {&pool->roots[root->number], 0, root->pages};
     uint64_t page = 0;
     uint32_t number;
+    while ((number = vpmm_extent_next(pool, &all, &page)) != 0)
+        sums->n_miscounted += vpmm_extent_record(pool, number)->mappings != 0;
+    return NULL;
+}
+
+static const char *return_mappings(const struct vpmm_pool *pool, const struct vpmm_root *root,
+                                   struct sums *sums)
+{
+    struct vpmm_span all = {&pool->roots[root->number], 0, root->pages};
+    uint64_t page = 0;
+    uint32_t number;
     (void)sums;
+    while ((number = vpmm_extent_next(pool, &all, &page)) != 0)
+        vpmm_extent_record(pool, number)->mappings++;
+    return NULL;
+}
+
+/* What could be harvested is listed, or will be because its pages are fresh. */
+static const char *check_homes(const struct vpmm_pool *pool, const struct vpmm_root *root,
+                               struct sums *sums)
+{
+    struct vpmm_span all = {&pool->roots[root->number], 0, root->pages};
+    uint64_t page = 0;
+    uint32_t number;
+    if (sums->n_miscounted)
+        return "an extent is not mapped as often as its record says";
     while ((number = vpmm_extent_next(pool, &all, &page)) != 0) {
         const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
-        if (extent->audit_mappings != extent->mappings)
-            return "an extent is not mapped as often as its record says";
+        unsigned group;
+        unsigned room;
+        if (!is_home(root, extent, page - extent->pages))
+            continue;
+        sums->homes++;
+        sums->held_pages += extent->pages;
+        sums->fixed += extent->is_fixed;
+        sums->n_listed += extent->is_listed;
+        if (extent->is_picked)
+            return "an extent is still marked by a request that has ended";
+        if (!extent->is_listed && vpmm_harvest_group(pool, extent, &group, &room) &&
+            vpmm_bits_first_from(&root->fresh, extent->page) >= page)
+            return "an extent that could be harvested is not listed";
     }
     return NULL;
 }
@@ -209,37 +244,52 @@ static const char *check_tree(const struct vpmm_pool *pool, const struct vpmm_tr
     return n == n_expected ? NULL : "a region is missing in its tree";
 }
 
-static const char *check_list(const struct vpmm_pool *pool, const struct vpmm_list *list,
-                              uint64_t n_expected, enum vpmm_region_state state)
+/* Zombies of either kind lie in one tree together. */
+static const char *check_zombies(const struct vpmm_pool *pool, uint64_t n_expected)
 {
-    uint64_t n = 0;
-    uint32_t older = 0;
-    uint64_t age = 0;
-    for (uint32_t number = list->oldest; number; n++) {
-        const struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (n == n_expected || vpmm_region_state(region) != state)
-            return "a region is in the wrong list";
-        if (region->older != older || region->age < age)
-            return "a list is out of order";
-        older = number;
-        age = region->age;
-        number = region->newer;
+    const struct vpmm_tree *tree = &pool->zombies;
+    for (uint32_t number = vpmm_index_first(tree); number; number = vpmm_index_next(tree, number)) {
+        if (vpmm_region_state(vpmm_region_record(pool, number)) != VPMM_REGION_ZOMBIE)
+            return "a region is in the wrong tree";
+        n_expected--;
     }
-    return n == n_expected && list->newest == older ? NULL : "a region is missing in its list";
+    return n_expected ? "a region is missing in its tree" : NULL;
+}
+
+static const char *check_listed(const struct vpmm_pool *pool, uint64_t n_expected)
+{
+    const struct vpmm_tree *tree = &pool->harvest;
+    for (uint32_t number = vpmm_index_first(tree); number; number = vpmm_index_next(tree, number)) {
+        if (!vpmm_extent_record(pool, number)->is_listed)
+            return "an extent is listed and does not know it";
+        n_expected--;
+    }
+    return n_expected ? "a listed extent is missing in the list" : NULL;
 }
 
 static const char *check_indexes(const struct vpmm_pool *pool, const struct sums *sums)
 {
-    const char *fault = check_tree(pool, &pool->holes, sums->holes, VPMM_REGION_HOLE, false);
+    const struct {
+        const struct vpmm_tree *tree;
+        uint64_t n;
+        enum vpmm_region_state state;
+        bool is_pending;
+    } trees[] = {
+        {&pool->holes, sums->holes, VPMM_REGION_HOLE, false},
+        {&pool->complete, sums->complete, VPMM_REGION_FREE, false},
+        {&pool->pending, sums->pending, VPMM_REGION_FREE, true},
+        {&pool->waiting_regions.tree, sums->pending, VPMM_REGION_FREE, true},
+        {&pool->growable, sums->growable, VPMM_REGION_FREE, false},
+        {&pool->growable_pending, sums->growable_pending, VPMM_REGION_FREE, true},
+        {&pool->idle_zombies, sums->idle_zombies, VPMM_REGION_ZOMBIE, false},
+        {&pool->waiting_zombies.tree, sums->zombies - sums->idle_zombies, VPMM_REGION_ZOMBIE, true},
+    };
+    const char *fault = NULL;
+    for (size_t i = 0; i < sizeof trees / sizeof *trees && !fault; i++)
+        fault = check_tree(pool, trees[i].tree, trees[i].n, trees[i].state, trees[i].is_pending);
     if (!fault)
-        fault = check_tree(pool, &pool->complete, sums->complete, VPMM_REGION_FREE, false);
-    if (!fault)
-        fault = check_tree(pool, &pool->pending, sums->pending, VPMM_REGION_FREE, true);
-    if (!fault)
-        fault = check_list(pool, &pool->pending_by_age, sums->pending, VPMM_REGION_FREE);
-    if (!fault)
-        fault = check_list(pool, &pool->zombies, sums->zombies, VPMM_REGION_ZOMBIE);
-    return fault;
+        fault = check_zombies(pool, sums->zombies);
+    return fault ? fault : check_listed(pool, sums->n_listed);
 }
 
 static const char *check_totals(const struct vpmm_pool *pool, const struct sums *sums)
@@ -258,7 +308,7 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
     if (sums->homes != vpmm_atomic_load(&counters->extents) ||
         sums->held_pages != vpmm_atomic_load(&counters->held_pages) ||
         sums->mappings != vpmm_atomic_load(&counters->mappings) ||
-        sums->aliased != pool->aliased_extents || sums->fixed != pool->fixed_extents)
+        sums->fixed != pool->fixed_extents || sums->whole_pages != pool->whole_pages)
         return "the running totals of extents are not the sums over them";
     if (sums->n_regions + pool->spare_regions != pool->regions.n_used)
         return "a region record is lost";
@@ -269,8 +319,9 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
 
 const char *vpmm_pool_audit(const struct vpmm_pool *pool)
 {
-    static root_check *const checks[] = {check_regions,  check_extents,    clear_mappings,
-                                         count_mappings, compare_mappings, NULL};
+    static root_check *const checks[] = {
+        check_regions,   check_extents, take_mappings, compare_mappings,
+        return_mappings, check_homes,   NULL};
     struct sums sums;
     memset(&sums, 0, sizeof sums);
     for (root_check *const *check = checks; *check; check++)

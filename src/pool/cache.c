@@ -95,18 +95,12 @@ void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_comp
     struct vpmm_content content = {
         .state = VPMM_REGION_FREE,
         .fence = is_complete ? VPMM_FENCE_NONE : vpmm_region_fence(region),
-        .age = ++pool->last_age,
         .owner = {.stream_id = vpmm_atomic_load(&region->stream_id)},
     };
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
     discount_cached(share, vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
     vpmm_region_turn(pool, number, &content);
     (void)vpmm_region_merge(pool, number);
-}
-
-uint64_t vpmm_pool_cached_pages(const struct vpmm_pool *pool, uint32_t number)
-{
-    return vpmm_region_pages(record_of(pool, number));
 }
 
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number)

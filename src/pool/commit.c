@@ -21,6 +21,13 @@ static void draft_destroy(struct vpmm_pool *pool, struct vpmm_draft *draft)
     pool->memory->unmap(pool->memory->self, draft, draft->bytes);
 }
 
+void vpmm_zombie_make(struct vpmm_pool *pool, const struct vpmm_span *span, vpmm_fence fence)
+{
+    struct vpmm_content zombie = {VPMM_REGION_ZOMBIE, fence, pool->last_age, .owner = {0}};
+    uint32_t number = vpmm_region_fuse(pool, span, &zombie);
+    (void)vpmm_region_merge(pool, number);
+}
+
 /* The step's mapping stands. */
 static void step_done(struct vpmm_pool *pool, const struct vpmm_draft *draft, uint32_t i,
                       bool is_home)
@@ -45,21 +52,20 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
     give_spare(pool, draft);
     for (uint32_t i = 0; i < plan->n_steps; i++)
         step_done(pool, draft, i, true);
-    for (uint32_t i = 0; i < draft->n_groups; i++) {
-        struct vpmm_content zombie = {VPMM_REGION_ZOMBIE, draft->groups[i].fence, ++pool->last_age,
-                                      .owner = {0}};
-        (void)vpmm_region_fuse(pool, &draft->groups[i].span, &zombie);
-    }
+    pool->last_age++;
+    for (uint32_t i = 0; i < draft->n_groups; i++)
+        vpmm_zombie_make(pool, &draft->groups[i].span, draft->groups[i].fence);
     if (draft->surplus) {
         uint64_t page = draft->target.page + draft->target.pages - draft->surplus;
         uint32_t rest = vpmm_region_at(draft->target.root, page);
-        draft->rest.age = ++pool->last_age;
         vpmm_region_turn(pool, rest, &draft->rest);
         (void)vpmm_region_merge(pool, rest);
     }
     uint32_t number = vpmm_region_fuse(pool, &result, &draft->result);
-    if (draft->result.state == VPMM_REGION_FREE)
+    if (draft->result.state == VPMM_REGION_FREE) {
+        vpmm_harvest_note(pool, &result);
         (void)vpmm_region_merge(pool, number);
+    }
     vpmm_atomic_add(&pool->counters.moved_pages, plan->moved_pages);
     *address_out = vpmm_root_address(pool, result.root, result.page);
     draft_destroy(pool, draft);
@@ -84,6 +90,7 @@ void vpmm_pool_fix_extent(struct vpmm_pool *pool, struct vpmm_plan *plan, uint32
 {
     const struct vpmm_draft *draft = draft_of(plan);
     assert(step < plan->n_steps && plan->steps[step].kind == VPMM_STEP_MOVE);
+    vpmm_harvest_unlist(pool, draft->extents[step]);
     vpmm_extent_record(pool, draft->extents[step])->is_fixed = 1;
     pool->fixed_extents++;
 }

@@ -32,6 +32,7 @@ uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
     uint64_t end = span->page + span->pages;
     uint32_t first = vpmm_region_at(span->root, span->page);
     for (uint64_t page = span->page; page < end;) {
+        VPMM_STEP();
         uint32_t number = vpmm_region_at(span->root, page);
         page += vpmm_region_pages(vpmm_region_record(pool, number));
         vpmm_region_remove(pool, number);
@@ -47,12 +48,15 @@ bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_reg
     enum vpmm_region_state state = vpmm_region_state(left);
     if (state != vpmm_region_state(right))
         return false;
-    return state == VPMM_REGION_HOLE ||
-           (state == VPMM_REGION_FREE && vpmm_region_fence(left) == vpmm_region_fence(right));
+    if (state == VPMM_REGION_HOLE)
+        return true;
+    bool is_alike = vpmm_region_fence(left) == vpmm_region_fence(right);
+    if (state == VPMM_REGION_ZOMBIE)
+        return is_alike && vpmm_region_content(left).age == vpmm_region_content(right).age;
+    return state == VPMM_REGION_FREE && is_alike;
 }
 
-/* Two neighbours become one, as old as the older, and freed by nobody in particular where they
- * differ. */
+/* Two neighbours become one, freed by nobody in particular where they differ. */
 static uint32_t merge_pair(struct vpmm_pool *pool, uint32_t left_number, uint32_t right_number)
 {
     const struct vpmm_region *left = vpmm_region_record(pool, left_number);
@@ -63,8 +67,6 @@ static uint32_t merge_pair(struct vpmm_pool *pool, uint32_t left_number, uint32_
     struct vpmm_content content = vpmm_region_content(left);
     struct vpmm_content other = vpmm_region_content(right);
     span.pages += vpmm_region_pages(right);
-    if (other.age < content.age)
-        content.age = other.age;
     if (other.owner.stream_id != content.owner.stream_id)
         content.owner.stream_id = 0;
     return vpmm_region_fuse(pool, &span, &content);
@@ -85,6 +87,7 @@ void vpmm_region_restore(struct vpmm_pool *pool, const struct vpmm_span *span,
 {
     uint64_t end = span->page + span->pages;
     for (uint64_t page = span->page; page < end;) {
+        VPMM_STEP();
         uint32_t number = vpmm_region_at(span->root, page);
         page += vpmm_region_pages(vpmm_region_record(pool, number));
         vpmm_region_turn_state(pool, number, state);
@@ -96,6 +99,7 @@ void vpmm_region_make_busy(struct vpmm_pool *pool, const struct vpmm_span *span)
 {
     uint64_t end = span->page + span->pages;
     for (uint64_t page = span->page; page < end;) {
+        VPMM_STEP();
         uint32_t number = vpmm_region_at(span->root, page);
         page += vpmm_region_pages(vpmm_region_record(pool, number));
         vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);

@@ -3,44 +3,81 @@
 
 #include <assert.h>
 
-/* So many pending regions are asked about before a complete one, or a walk over all, has to do. */
+/* So many pending regions of a stream are asked about, should some not be in order for it after
+ * all. */
 #define ASKED_MAX 256
 
-/* The smallest single region, at the lowest address; of one size the stream's own before complete
- * ones, which serve anybody; 0 when there is none. */
-static uint32_t find_region(struct vpmm_pool *pool, const struct vpmm_want *want)
+/* So many of the largest pending regions are looked at for a run of neighbours, and so many
+ * neighbours to either side. */
+#define RUNS_MAX 32
+#define REACH 64
+
+/* Of two fits the smaller; of one size the pending one, as complete ones serve anybody; then the
+ * lower address. */
+static bool is_better(const struct vpmm_pool *pool, uint32_t number, uint32_t than)
 {
-    uint32_t complete = vpmm_index_fit(&pool->complete, want->pages);
-    uint64_t limit = complete ? vpmm_region_pages(vpmm_region_record(pool, complete)) : UINT64_MAX;
-    uint32_t number = vpmm_index_fit(&pool->pending, want->pages);
-    for (int asked = 0; number && asked < ASKED_MAX;
-         asked++, number = vpmm_index_next(&pool->pending, number)) {
-        struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (vpmm_region_pages(region) > limit)
-            break;
-        region->verdict = want->view->ask(want->view->self, vpmm_region_fence(region));
-        if (vpmm_region_is_usable(region))
+    const struct vpmm_region *a = vpmm_region_record(pool, number);
+    const struct vpmm_region *b = vpmm_region_record(pool, than);
+    if (!b || vpmm_region_pages(a) != vpmm_region_pages(b))
+        return !b || vpmm_region_pages(a) < vpmm_region_pages(b);
+    return vpmm_region_fence(b) == VPMM_FENCE_NONE ||
+           vpmm_atomic_load(&a->address) < vpmm_atomic_load(&b->address);
+}
+
+/* The best of `best` and the usable regions that `stream` left pending. */
+static uint32_t find_pending(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                             uint64_t stream, uint32_t best)
+{
+    uint32_t number = vpmm_index_fit(&pool->pending, stream, want->pages);
+    for (unsigned asked = 0; number && (asked < ASKED_MAX || want->asks_all); asked++) {
+        VPMM_STEP();
+        const struct vpmm_region *region = vpmm_region_record(pool, number);
+        if (vpmm_region_stream(region) != stream || !is_better(pool, number, best))
+            return best;
+        if (vpmm_region_is_usable(region, want->view))
             return number;
+        number = vpmm_index_next(&pool->pending, number);
     }
-    return complete;
+    return best;
+}
+
+static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want *want)
+{
+    uint32_t best = vpmm_index_fit(&pool->complete, 0, want->pages);
+    if (!want->asks_all)
+        return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best) : best;
+    for (uint32_t number = vpmm_index_first(&pool->pending); number;) {
+        VPMM_STEP();
+        uint64_t stream = vpmm_region_stream(vpmm_region_record(pool, number));
+        best = find_pending(pool, want, stream, best);
+        number =
+            vpmm_tree_first_from(&pool->pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
+    }
+    return best;
 }
 
 /* The shortest run of usable neighbours, which holds at least one that is pending: complete ones
- * would be one region. */
-static bool find_run(struct vpmm_pool *pool, const struct vpmm_want *want,
+ * would be one region. Looked for around the largest pending ones. */
+static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
                      struct vpmm_span *run_out)
 {
     bool found = false;
-    vpmm_usable_snapshot(pool, want->view);
-    uint32_t number = vpmm_index_first(&pool->usable);
-    for (; number; number = vpmm_index_next(&pool->usable, number)) {
-        if (!vpmm_run_is_led_by(pool, number, vpmm_region_is_usable))
-            continue;
-        struct vpmm_span run = vpmm_run_around(pool, number, vpmm_region_is_usable);
-        if (run.pages >= want->pages && (!found || run.pages < run_out->pages)) {
-            *run_out = run;
-            found = true;
+    uint64_t stream = want->asks_all ? UINT64_MAX : want->owner.stream_id;
+    struct vpmm_tree_key key = {stream, UINT64_MAX, 0};
+    uint32_t number = vpmm_tree_last_before(&pool->pending, key);
+    for (unsigned i = 0; number && (i < RUNS_MAX || want->asks_all); i++) {
+        VPMM_STEP();
+        const struct vpmm_region *region = vpmm_region_record(pool, number);
+        if (!want->asks_all && (!stream || vpmm_region_stream(region) != stream))
+            break;
+        if (vpmm_region_is_usable(region, want->view)) {
+            struct vpmm_span run = vpmm_run_around(pool, number, want->view, REACH);
+            if (run.pages >= want->pages && (!found || run.pages < run_out->pages)) {
+                *run_out = run;
+                found = true;
+            }
         }
+        number = vpmm_tree_last_before(&pool->pending, pool->pending.key(region));
     }
     return found;
 }

@@ -7,6 +7,7 @@
 #define VPMM_POOL_INTERNAL_H
 
 #include "base/bits.h"
+#include "base/step.h"
 #include "base/table.h"
 #include "base/tree.h"
 #include "pool/pool.h"
@@ -28,15 +29,20 @@ struct vpmm_region {
      * new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
-    vpmm_atomic64 bytes, context_id, stream_id, id; /* of the owner */
-    uint64_t age;               /* free and zombie regions: a smaller number was free earlier */
-    struct vpmm_tree_node node; /* in the tree of its state */
-    struct vpmm_tree_node usable_node; /* in the tree of the last snapshot */
-    uint32_t older, newer;             /* in the list of its state */
+    vpmm_atomic64 bytes, context_id;  /* of the owner */
+    vpmm_atomic64 stream_id;          /* the same; of a free region: who has it in order */
+    vpmm_atomic64 id;                 /* of the owner; of a zombie its age */
+    struct vpmm_tree_node size_node;  /* in the tree by size of its state */
+    struct vpmm_tree_node side_node;  /* growable regions; zombies that wait for nothing, by age */
+    struct vpmm_tree_node fence_node; /* free regions and zombies that wait, by fence */
     uint64_t page : VPMM_PAGE_BITS;
     uint64_t root : VPMM_ROOT_BITS;
-    uint64_t verdict : 2; /* pending free regions: see vpmm_usable_snapshot */
+    uint64_t is_growable : 1; /* free, with a hole at its right */
 };
+
+/* Extents that lie wholly in free regions are listed by group: who may harvest them. */
+#define VPMM_GROUP_BITS 13
+#define VPMM_ROOM_BITS 6
 
 struct vpmm_extent {
     uint64_t handle;
@@ -44,9 +50,13 @@ struct vpmm_extent {
     uint64_t page : VPMM_PAGE_BITS;
     uint64_t root : VPMM_ROOT_BITS;
     uint64_t is_fixed : 1; /* the driver does not map it again: it is not harvested */
+    uint64_t is_listed : 1;
     uint64_t pages : VPMM_EXTENT_PAGES_BITS;
     uint64_t mappings : VPMM_MAPPINGS_BITS;
-    uint64_t audit_mappings : VPMM_MAPPINGS_BITS; /* scratch of the audit */
+    uint64_t group : VPMM_GROUP_BITS; /* where listed: see harvest.c */
+    uint64_t room : VPMM_ROOM_BITS;   /* the class of the free region it lay in then */
+    uint64_t is_picked : 1;           /* by the request being served */
+    struct vpmm_tree_node node;
 };
 
 struct vpmm_root {
@@ -56,10 +66,16 @@ struct vpmm_root {
     uint32_t *extent_at; /* by page: the extent's number, valid at the members of extent_starts */
     struct vpmm_bits region_starts;
     struct vpmm_bits extent_starts; /* one member for each mapping */
+    struct vpmm_bits fresh; /* pages that became free, or complete, since the last harvest */
+    uint32_t next_fresh;    /* the number of the next root with such pages, plus 1 */
+    bool is_fresh;
 };
 
-struct vpmm_list {
-    uint32_t oldest, newest;
+/* Free regions or zombies that wait for fences: by stream, fence and address. */
+struct vpmm_waiting {
+    struct vpmm_tree tree;
+    vpmm_fence next;      /* of those of no stream: where the last settling stopped */
+    uint64_t next_stream; /* likewise, of the streams */
 };
 
 struct vpmm_counters {
@@ -77,18 +93,21 @@ struct vpmm_pool {
     struct vpmm_root *roots;         /* in the order of adoption */
     vpmm_atomic32 *roots_by_address; /* their numbers */
     vpmm_atomic32 n_roots;
-    vpmm_atomic32 roots_version;     /* odd while roots_by_address changes */
-    struct vpmm_tree holes;          /* by (pages, address), as all of these */
-    struct vpmm_tree complete;       /* free regions whose fence is VPMM_FENCE_NONE */
-    struct vpmm_tree pending;        /* the other free regions */
-    struct vpmm_tree usable;         /* those of them that the last snapshot found usable */
-    struct vpmm_list pending_by_age; /* the same */
-    struct vpmm_list zombies;
+    vpmm_atomic32 roots_version; /* odd while roots_by_address changes */
+    struct vpmm_tree holes;      /* by pages and address */
+    struct vpmm_tree complete;   /* the same: free regions whose fence is VPMM_FENCE_NONE */
+    struct vpmm_tree pending;    /* the other free regions, by stream, pages and address */
+    struct vpmm_tree growable, growable_pending; /* those of them with a hole at their right */
+    struct vpmm_tree zombies;                    /* by pages, the youngest first */
+    struct vpmm_tree idle_zombies;               /* those whose fence is VPMM_FENCE_NONE, by age */
+    struct vpmm_tree harvest;                    /* extents, by group and class, room, and place */
+    struct vpmm_waiting waiting_regions, waiting_zombies;
+    uint32_t fresh_roots; /* the number of the first root with fresh pages, plus 1 */
+    uint64_t whole_pages; /* of extents that lie wholly in one complete region */
     struct vpmm_counters counters;
     _Atomic(struct vpmm_pool_share *) first_share;
     uint64_t last_age;
     uint64_t planned_mappings; /* of plans under way */
-    uint64_t aliased_extents;  /* mapped more than once */
     uint64_t fixed_extents;
     uint32_t spare_regions, spare_extents; /* records that plans under way hold in reserve */
 };
@@ -174,7 +193,8 @@ void vpmm_region_isolate(struct vpmm_pool *pool, const struct vpmm_span *span);
 /* Makes one region of the whole ones that tile `span`; its number. */
 uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
                           const struct vpmm_content *content);
-/* Whether two neighbours must be one region. */
+/* Whether two neighbours must be one region: holes, free regions that the same users have left,
+ * and zombies that one request left behind. */
 bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_region *right);
 /* Merges the region with each neighbour it must be one with; the number of the result. */
 uint32_t vpmm_region_merge(struct vpmm_pool *pool, uint32_t number);
@@ -187,27 +207,35 @@ void vpmm_region_make_busy(struct vpmm_pool *pool, const struct vpmm_span *span)
 
 /* ---- index.c ---- */
 
-/* Into and out of the tree and the list of its state. */
+/* Into and out of the trees of its state. */
 void vpmm_index_add(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_init(struct vpmm_pool *pool);
-/* Walks a tree in ascending order: the first, and the one after `number`; 0 at the end. */
+/* Whose pending region it is in the trees: a stream, or 0. */
+uint64_t vpmm_region_stream(const struct vpmm_region *region);
+/* Walks a tree of regions in ascending order: the first, and the one after `number`; 0 at the end.
+ */
 uint32_t vpmm_index_first(const struct vpmm_tree *tree);
 uint32_t vpmm_index_next(const struct vpmm_tree *tree, uint32_t number);
-/* The smallest of at least `pages`, lowest address first. */
-uint32_t vpmm_index_fit(const struct vpmm_tree *tree, uint64_t pages);
-/* The largest below the key (pages, address). */
-uint32_t vpmm_index_below(const struct vpmm_tree *tree, uint64_t pages, uint64_t address);
+/* The smallest of at least `pages`, lowest address first; of a tree by stream, that of `stream`. */
+uint32_t vpmm_index_fit(const struct vpmm_tree *tree, uint64_t stream, uint64_t pages);
+/* The largest below the key (pages, address), likewise. */
+uint32_t vpmm_index_below(const struct vpmm_tree *tree, uint64_t stream, uint64_t pages,
+                          uint64_t address);
 
 /* ---- extent.c ---- */
 
 struct vpmm_extent *vpmm_extent_record(const struct vpmm_pool *pool, uint32_t number);
+struct vpmm_span vpmm_extent_span(const struct vpmm_pool *pool, const struct vpmm_extent *extent);
 /* The record `number` becomes an extent with one mapping. */
 void vpmm_extent_create(struct vpmm_pool *pool, uint32_t number, uint64_t handle,
                         const struct vpmm_span *span);
 /* Adds a mapping of the extent at `page`; `is_home`: there it belongs from now on. */
 void vpmm_extent_map(struct vpmm_pool *pool, uint32_t number, struct vpmm_root *root, uint64_t page,
                      bool is_home);
+/* It belongs to `page` from now on, where it is mapped already. */
+void vpmm_extent_move_home(struct vpmm_pool *pool, uint32_t number, const struct vpmm_root *root,
+                           uint64_t page);
 /* Nothing is mapped in `span` any more: aliases there end, and so do extents whose home it was (a
  * quarantined range's new extents, whose handles are released already). */
 void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span);
@@ -215,40 +243,75 @@ void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span);
  * returned; 0 at the end. */
 uint32_t vpmm_extent_next(const struct vpmm_pool *pool, const struct vpmm_span *span,
                           uint64_t *page);
+/* The pages of a mapped span that its extents fill, without those that only reach into it. */
+uint64_t vpmm_extent_whole_pages(const struct vpmm_pool *pool, const struct vpmm_span *span);
+/* Whether the extent may be mapped elsewhere and lies wholly in regions that `view` allows. */
+bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+                           const struct vpmm_extent *extent);
+
+/* ---- harvest.c ---- */
+
+void vpmm_harvest_init(struct vpmm_pool *pool);
+
+/* `span` has become free, or complete: its extents are looked at before the next harvest. */
+void vpmm_harvest_note(struct vpmm_pool *pool, const struct vpmm_span *span);
+/* Lists all extents that were noted and are free, once. */
+void vpmm_harvest_refresh(struct vpmm_pool *pool);
+/* The extent changes its place or its nature. */
+void vpmm_harvest_unlist(struct vpmm_pool *pool, uint32_t number);
+/* Whether the extent lies wholly in free regions, and the group it belongs to then. */
+bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *extent,
+                        unsigned *group_out, unsigned *room_out);
+
+/* A walk over the listed extents of one class that a request may have, outside `base`. */
+struct vpmm_harvest_walk {
+    struct vpmm_pool *pool;
+    const struct vpmm_want *want;
+    const struct vpmm_span *base;
+    unsigned class, group;
+    struct vpmm_tree_key next;
+};
+void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class);
+/* The next one; 0 at the end. Entries that are out of date are put right on the way. */
+uint32_t vpmm_harvest_next(struct vpmm_harvest_walk *walk);
+/* The largest class below `class` that has entries for this request; false when there is none. */
+bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned class,
+                              unsigned *class_out);
 
 /* ---- usable.c ---- */
 
-/* Asks once about each pending free region, so that one plan works with one set of answers; they
- * hold until a region changes. */
-void vpmm_usable_snapshot(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
-/* By the last answer: whether the region is free and the request may have it. */
-bool vpmm_region_is_usable(const struct vpmm_region *region);
-/* Walks the usable regions, complete ones first, small ones first; 0 at the end. */
-uint32_t vpmm_usable_first(const struct vpmm_pool *pool);
-uint32_t vpmm_usable_next(const struct vpmm_pool *pool, uint32_t number);
+/* Whether the region is free and `view` (NULL: anybody) may have it. What is usable stays so until
+ * the region changes, as fences only become more complete. */
+bool vpmm_region_is_usable(const struct vpmm_region *region, const struct vpmm_fence_view *view);
 
-typedef bool vpmm_region_test(const struct vpmm_region *region);
-
-/* The longest span around region `number` of neighbours that pass `test`, as it does. */
+/* The longest span around region `number` of usable neighbours, as far as `reach` regions to either
+ * side. */
 struct vpmm_span vpmm_run_around(const struct vpmm_pool *pool, uint32_t number,
-                                 vpmm_region_test *test);
-/* Whether the pending free region `number` is the first pending one of its run, so that a walk over
- * all pending ones meets each run once. */
-bool vpmm_run_is_led_by(const struct vpmm_pool *pool, uint32_t number, vpmm_region_test *test);
+                                 const struct vpmm_fence_view *view, unsigned reach);
 
-/* Adds the fences of the regions that `span` overlaps, as far as they were not complete when last
- * asked, to those that
- * `*sum` stands for. NO_METADATA. */
+/* Adds the fences of the regions that `span` overlaps, as far as they are not complete, to those
+ * that `*sum` stands for. NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_fence_add_span(const struct vpmm_pool *pool,
                                                      const struct vpmm_fence_view *view,
                                                      const struct vpmm_span *span, vpmm_fence *sum);
 VPMM_MUST_CHECK enum vpmm_status vpmm_fence_add(const struct vpmm_fence_view *view,
                                                 vpmm_fence fence, vpmm_fence *sum);
 
+/* ---- commit.c ---- */
+
+/* The whole regions that tile `span` become a zombie of the present age, one with a neighbour that
+ * the same request left. */
+void vpmm_zombie_make(struct vpmm_pool *pool, const struct vpmm_span *span, vpmm_fence fence);
+
+/* ---- settle.c ---- */
+
+/* Zombies whose fences `view` calls complete wait for nothing any more. */
+void vpmm_zombies_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+
 /* ---- fit.c ---- */
 
 /* Where `want` fits without any step: `want->pages` at the low end of the best region or run. False
- * when nothing fits; then a snapshot has been made. */
+ * when nothing fits. */
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want,
                    struct vpmm_span *span_out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/internal.h"
 
-#include <string.h>
+#include <limits.h>
 
 /* How often a region that changes under the reader's eyes is looked at again before it is shown as
  * busy. A reader may be a signal handler on top of the very thread that makes the change, so it
@@ -24,6 +24,7 @@ static bool look(const struct vpmm_pool *pool, const struct vpmm_root *root, uin
                  uint64_t address, struct vpmm_region_view *view_out)
 {
     for (int i = 0; i < LOOKS; i++) {
+        VPMM_STEP();
         uint64_t start;
         uint64_t word;
         struct vpmm_region_view view;
@@ -76,6 +77,7 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
     uint64_t number = *cursor >> VPMM_PAGE_BITS;
     uint64_t page = *cursor & (((uint64_t)1 << VPMM_PAGE_BITS) - 1);
     for (; number < vpmm_atomic_load(&pool->n_roots); number++, page = 0) {
+        VPMM_STEP();
         const struct vpmm_root *root = &pool->roots[number];
         page = vpmm_bits_first_from(&root->region_starts, page);
         if (page >= root->pages)
@@ -134,20 +136,14 @@ void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *tot
     };
 }
 
-static bool is_free(const struct vpmm_region *region)
-{
-    return vpmm_region_state(region) == VPMM_REGION_FREE;
-}
-
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool)
 {
-    uint32_t number = vpmm_index_below(&pool->complete, UINT64_MAX, UINT64_MAX);
+    uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);
     uint64_t largest = number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
-    number = pool->pending_by_age.oldest;
-    for (; number; number = vpmm_region_record(pool, number)->newer) {
-        if (!vpmm_run_is_led_by(pool, number, is_free))
-            continue;
-        struct vpmm_span run = vpmm_run_around(pool, number, is_free);
+    number = vpmm_index_first(&pool->pending);
+    for (; number; number = vpmm_index_next(&pool->pending, number)) {
+        VPMM_STEP();
+        struct vpmm_span run = vpmm_run_around(pool, number, NULL, UINT_MAX);
         if (run.pages > largest)
             largest = run.pages;
     }

@@ -3,70 +3,36 @@
 
 #include <string.h>
 
-bool vpmm_span_holds(const struct vpmm_span *span, const struct vpmm_root *root, uint64_t page)
+/* So many of the largest growable regions of a group are looked at, until so many were found to
+ * have room. */
+#define LOOKED_MAX 16
+#define BASES_MAX 2
+
+/* So many usable neighbours of a growable region grow with it. */
+#define REACH 64
+
+struct vpmm_harvest_walk vpmm_place_walk(struct vpmm_pool *pool, const struct vpmm_want *want,
+                                         const struct vpmm_span *base)
 {
-    return span->root == root && page >= span->page && page - span->page < span->pages;
+    return (struct vpmm_harvest_walk){.pool = pool, .want = want, .base = base};
 }
 
-bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_extent *extent,
-                           const struct vpmm_region *region)
+/* How many extents of each class there are, as far as a request for `pages` can tell the
+ * difference. */
+static void count_available(struct vpmm_pool *pool, const struct vpmm_want *want,
+                            const struct vpmm_span *base, uint64_t pages, struct vpmm_mix *mix)
 {
-    const struct vpmm_root *root = &pool->roots[region->root];
-    uint64_t end = extent->page + extent->pages;
-    if (extent->is_fixed)
-        return false;
-    for (;;) {
-        if (!vpmm_region_is_usable(region))
-            return false;
-        uint64_t region_end = region->page + vpmm_region_pages(region);
-        if (region_end >= end)
-            return true;
-        region = vpmm_region_record(pool, vpmm_region_at(root, region_end));
-    }
-}
-
-/* Adds the usable extents that begin in the usable region. */
-static void count_region(const struct vpmm_pool *pool, const struct vpmm_region *region,
-                         struct vpmm_mix *mix)
-{
-    struct vpmm_span span = vpmm_region_span(pool, region);
-    if (pool->params.extent_pages_max == 1 && !pool->fixed_extents) {
-        mix->n[0] += span.pages;
-        return;
-    }
-    uint64_t page = span.page;
-    uint32_t number;
-    while ((number = vpmm_extent_next(pool, &span, &page)) != 0) {
-        const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
-        if (vpmm_extent_is_usable(pool, extent, region))
-            mix->n[vpmm_policy_class(extent->pages)]++;
-    }
-}
-
-static void count_all(const struct vpmm_pool *pool, struct vpmm_mix *mix)
-{
+    struct vpmm_harvest_walk walk = vpmm_place_walk(pool, want, base);
+    unsigned class = VPMM_CLASSES;
+    uint64_t missing = pages;
     memset(mix, 0, sizeof *mix);
-    for (uint32_t number = vpmm_usable_first(pool); number; number = vpmm_usable_next(pool, number))
-        count_region(pool, vpmm_region_record(pool, number), mix);
-}
-
-/* `mix` without what lies in `run`, a run of usable regions that no extent leaves on the way to
- * another usable one. */
-static struct vpmm_mix mix_without(const struct vpmm_pool *pool, const struct vpmm_mix *mix,
-                                   const struct vpmm_span *run)
-{
-    struct vpmm_mix inside;
-    struct vpmm_mix outside = *mix;
-    memset(&inside, 0, sizeof inside);
-    for (uint64_t page = run->page; page < run->page + run->pages;) {
-        const struct vpmm_region *region =
-            vpmm_region_record(pool, vpmm_region_at(run->root, page));
-        count_region(pool, region, &inside);
-        page += vpmm_region_pages(region);
+    while (missing && vpmm_harvest_class_below(&walk, class, &class)) {
+        uint64_t useful = missing >> class;
+        vpmm_harvest_begin(&walk, class);
+        while (mix->n[class] <= useful && vpmm_harvest_next(&walk))
+            mix->n[class]++;
+        missing -= (mix->n[class] < useful ? mix->n[class] : useful) << class;
     }
-    for (unsigned i = 0; i < VPMM_CLASSES; i++)
-        outside.n[i] -= inside.n[i];
-    return outside;
 }
 
 /* The hole to the right of `base`, or the best one where there is no base; 0 when it has not so
@@ -75,7 +41,7 @@ static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *
                           uint64_t pages)
 {
     if (!base->pages)
-        return vpmm_index_fit(&pool->holes, pages);
+        return vpmm_index_fit(&pool->holes, 0, pages);
     uint32_t number = vpmm_region_at(base->root, base->page + base->pages);
     return vpmm_region_pages(vpmm_region_record(pool, number)) >= pages ? number : 0;
 }
@@ -105,42 +71,87 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
     return true;
 }
 
-/* The run that the usable region `number` ends, if a hole follows it. */
-static bool find_base(const struct vpmm_pool *pool, uint32_t number, struct vpmm_span *base_out)
+/* The best place found so far for a request. */
+struct choice {
+    struct vpmm_pool *pool;
+    const struct vpmm_want *want;
+    struct vpmm_place best;
+    bool found;
+};
+
+/* Whether the run that the growable region `number` ends is a base with room at its right; then it
+ * competes: with another base it must be better, without one no worse. */
+static bool try_base(struct choice *choice, uint32_t number)
 {
-    uint32_t right = vpmm_region_right(pool, number);
-    if (!right || vpmm_region_state(vpmm_region_record(pool, right)) != VPMM_REGION_HOLE)
+    struct vpmm_pool *pool = choice->pool;
+    const struct vpmm_want *want = choice->want;
+    struct vpmm_place place = {.cost = {0, 0}};
+    if (!vpmm_region_is_usable(vpmm_region_record(pool, number), want->view))
         return false;
-    *base_out = vpmm_run_around(pool, number, vpmm_region_is_usable);
+    place.base = vpmm_run_around(pool, number, want->view, REACH);
+    uint64_t pages = want->pages - place.base.pages;
+    struct vpmm_mix others;
+    if (place.base.pages >= want->pages || !find_hole(pool, &place.base, pages))
+        return false;
+    count_available(pool, want, &place.base, pages, &others);
+    if (!fill(pool, &others, pages, &place))
+        return false;
+    const struct vpmm_cost *best = &choice->best.cost;
+    bool wins = choice->best.base.pages ? vpmm_policy_is_better(&place.cost, best)
+                                        : !vpmm_policy_is_better(best, &place.cost);
+    if (wins || !choice->found)
+        choice->best = place;
+    choice->found = true;
     return true;
+}
+
+/* The largest growable regions of a stream, or of none, that are smaller than the request. */
+static void try_bases_of(struct choice *choice, const struct vpmm_tree *tree, uint64_t stream)
+{
+    unsigned n_tried = 0;
+    uint32_t number = vpmm_index_below(tree, stream, choice->want->pages, 0);
+    for (unsigned i = 0; number && i < LOOKED_MAX && n_tried < BASES_MAX; i++) {
+        VPMM_STEP();
+        const struct vpmm_region *region = vpmm_region_record(choice->pool, number);
+        n_tried += try_base(choice, number);
+        number = vpmm_index_below(tree, stream, vpmm_region_pages(region),
+                                  vpmm_atomic_load(&region->address));
+    }
+}
+
+static void try_bases(struct choice *choice)
+{
+    const struct vpmm_tree *pending = &choice->pool->growable_pending;
+    if (choice->want->asks_all) {
+        for (uint32_t number = vpmm_index_first(pending); number;) {
+            VPMM_STEP();
+            uint64_t stream = vpmm_region_stream(vpmm_region_record(choice->pool, number));
+            try_bases_of(choice, pending, stream);
+            number = vpmm_tree_first_from(pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
+        }
+    } else if (choice->want->owner.stream_id) {
+        try_bases_of(choice, pending, choice->want->owner.stream_id);
+    }
+    try_bases_of(choice, &choice->pool->growable, 0);
 }
 
 enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_want *want,
                                    struct vpmm_place *place_out)
 {
-    struct vpmm_place best = {.cost = {0, 0}};
-    if (vpmm_fit_find(pool, want, &best.base)) {
-        *place_out = best;
+    static const struct vpmm_span no_base;
+    struct choice choice = {.pool = pool, .want = want};
+    if (vpmm_fit_find(pool, want, &choice.best.base)) {
+        *place_out = choice.best;
         return VPMM_OK;
     }
     struct vpmm_mix all;
-    count_all(pool, &all);
-    bool has_hole = fill(pool, &all, want->pages, &best);
-    bool found = has_hole;
-    for (uint32_t number = vpmm_usable_first(pool); number;
-         number = vpmm_usable_next(pool, number)) {
-        struct vpmm_place place = {.cost = {0, 0}};
-        if (!find_base(pool, number, &place.base) || place.base.pages >= want->pages)
-            continue;
-        struct vpmm_mix others = mix_without(pool, &all, &place.base);
-        if (fill(pool, &others, want->pages - place.base.pages, &place) &&
-            (!found || !vpmm_policy_is_better(&best.cost, &place.cost))) {
-            best = place;
-            found = true;
-        }
-    }
-    if (found && best.cost.created_pages <= want->create_pages_max) {
-        *place_out = best;
+    vpmm_harvest_refresh(pool);
+    count_available(pool, want, &no_base, want->pages, &all);
+    choice.best.base = no_base;
+    bool has_hole = choice.found = fill(pool, &all, want->pages, &choice.best);
+    try_bases(&choice);
+    if (choice.found && choice.best.cost.created_pages <= want->create_pages_max) {
+        *place_out = choice.best;
         return VPMM_OK;
     }
     struct vpmm_harvest anywhere;

@@ -25,29 +25,27 @@ static struct vpmm_draft *draft_create(const struct vpmm_pool *pool, const struc
     return draft;
 }
 
-/* The open end of the last group: a neighbour from the same region alone may join it. */
-struct picking {
-    struct vpmm_pool *pool;
-    const struct vpmm_fence_view *view;
-    struct vpmm_draft *draft;
-    struct vpmm_mix left;
-    uint64_t n_left;
-    const struct vpmm_region *open;
-};
-
-static enum vpmm_status pick_extent(struct picking *picking, const struct vpmm_region *region,
-                                    uint32_t number)
+/* The region that holds the whole extent; 0 where it lies in several. */
+static uint32_t region_of(const struct vpmm_pool *pool, const struct vpmm_span *span)
 {
-    struct vpmm_draft *draft = picking->draft;
-    const struct vpmm_extent *extent = vpmm_extent_record(picking->pool, number);
-    struct vpmm_span span = {&picking->pool->roots[extent->root], extent->page, extent->pages};
-    bool straddles = span.page + span.pages > region->page + vpmm_region_pages(region);
+    uint32_t number = vpmm_region_around(span->root, span->page);
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    bool straddles = span->page + span->pages > region->page + vpmm_region_pages(region);
+    return straddles ? 0 : number;
+}
+
+/* Adds the extent to what moves. A neighbour from the same region joins the last group, `*open`. */
+static enum vpmm_status pick_extent(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+                                    struct vpmm_draft *draft, uint32_t number, uint32_t *open)
+{
+    const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
+    struct vpmm_span span = vpmm_extent_span(pool, extent);
+    uint32_t region = region_of(pool, &span);
     draft->extents[draft->plan.n_steps] = number;
     draft->plan.steps[draft->plan.n_steps++] =
         (struct vpmm_step){VPMM_STEP_MOVE, 0, extent->pages, extent->handle};
     draft->plan.moved_pages += extent->pages;
-
-    if (!straddles && picking->open == region) {
+    if (region && *open == region) {
         struct vpmm_span *last = &draft->groups[draft->n_groups - 1].span;
         if (last->page + last->pages == span.page) {
             last->pages += span.pages;
@@ -55,50 +53,33 @@ static enum vpmm_status pick_extent(struct picking *picking, const struct vpmm_r
         }
     }
     struct vpmm_group group = {span, VPMM_FENCE_NONE};
-    enum vpmm_status status =
-        vpmm_fence_add_span(picking->pool, picking->view, &span, &group.fence);
+    enum vpmm_status status = vpmm_fence_add_span(pool, view, &span, &group.fence);
     draft->groups[draft->n_groups++] = group;
-    picking->open = straddles ? NULL : region;
+    *open = region;
     return status;
 }
 
-static enum vpmm_status pick_from_region(struct picking *picking, const struct vpmm_region *region)
-{
-    struct vpmm_pool *pool = picking->pool;
-    struct vpmm_span span = vpmm_region_span(pool, region);
-    uint64_t page = span.page;
-    while (picking->n_left) {
-        uint32_t number = vpmm_extent_next(pool, &span, &page);
-        if (!number)
-            break;
-        const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
-        unsigned class = vpmm_policy_class(extent->pages);
-        if (!picking->left.n[class] || !vpmm_extent_is_usable(pool, extent, region))
-            continue;
-        picking->left.n[class]--;
-        picking->n_left--;
-        enum vpmm_status status = pick_extent(picking, region, number);
-        if (status)
-            return status;
-    }
-    return VPMM_OK;
-}
-
-static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_want *want,
                                    const struct vpmm_place *place, struct vpmm_draft *draft)
 {
-    struct picking picking = {pool, view, draft, place->harvest.take, place->harvest.extents, NULL};
-    uint32_t number = vpmm_usable_first(pool);
-    for (; number && picking.n_left; number = vpmm_usable_next(pool, number)) {
-        const struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (vpmm_span_holds(&place->base, &pool->roots[region->root], region->page))
-            continue;
-        enum vpmm_status status = pick_from_region(&picking, region);
-        if (status)
-            return status;
+    struct vpmm_harvest_walk walk = vpmm_place_walk(pool, want, &place->base);
+    uint32_t open = 0;
+    enum vpmm_status status = VPMM_OK;
+    if (!place->harvest.extents)
+        return VPMM_OK;
+    assert(want);
+    for (unsigned class = VPMM_CLASSES; class -- > 0 && !status;) {
+        VPMM_STEP();
+        uint64_t n = place->harvest.take.n[class];
+        if (n)
+            vpmm_harvest_begin(&walk, class);
+        for (; n && !status; n--) {
+            uint32_t number = vpmm_harvest_next(&walk);
+            assert(number);
+            status = pick_extent(pool, want->view, draft, number, &open);
+        }
     }
-    assert(picking.n_left == 0);
-    return VPMM_OK;
+    return status;
 }
 
 /* The extent with the surplus goes last; and what is left of it must wait for all that the extent
@@ -126,6 +107,7 @@ static enum vpmm_status place_surplus(struct vpmm_pool *pool, const struct vpmm_
 static void add_creates(const struct vpmm_place *place, struct vpmm_draft *draft)
 {
     for (uint64_t left = place->harvest.missing; left;) {
+        VPMM_STEP();
         uint64_t pages = vpmm_policy_cut(place->unit, left);
         draft->plan.steps[draft->plan.n_steps++] = (struct vpmm_step){
             .kind = VPMM_STEP_CREATE,
@@ -143,6 +125,7 @@ static void set_addresses(const struct vpmm_pool *pool, struct vpmm_draft *draft
     draft->plan.pages = draft->target.pages;
     uint64_t address = draft->plan.address;
     for (uint32_t i = 0; i < draft->plan.n_steps; i++) {
+        VPMM_STEP();
         draft->plan.steps[i].address = address;
         address += draft->plan.steps[i].pages * pool->params.page_bytes;
     }
@@ -196,7 +179,7 @@ static enum vpmm_status begin(struct vpmm_pool *pool, const struct vpmm_place *p
     return VPMM_OK;
 }
 
-static enum vpmm_status make_plan(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+static enum vpmm_status make_plan(struct vpmm_pool *pool, const struct vpmm_want *want,
                                   const struct vpmm_place *place, const struct vpmm_content *result,
                                   struct vpmm_plan **plan_out)
 {
@@ -208,7 +191,8 @@ static enum vpmm_status make_plan(struct vpmm_pool *pool, const struct vpmm_fenc
         return VPMM_NO_METADATA;
     draft->result = *result;
     draft->rest.state = VPMM_REGION_FREE;
-    enum vpmm_status status = pick_moves(pool, view, place, draft);
+    const struct vpmm_fence_view *view = want ? want->view : NULL;
+    enum vpmm_status status = pick_moves(pool, want, place, draft);
     if (!status)
         status = place_surplus(pool, view, place, draft);
     if (!status)
@@ -233,7 +217,7 @@ enum vpmm_status vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *
     struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = want->owner};
     assert(want->pages > 0);
     enum vpmm_status status = vpmm_place_choose(pool, want, &place);
-    return status ? status : make_plan(pool, want->view, &place, &live, plan_out);
+    return status ? status : make_plan(pool, want, &place, &live, plan_out);
 }
 
 enum vpmm_status vpmm_pool_plan_growth(struct vpmm_pool *pool, uint64_t pages,

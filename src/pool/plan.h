@@ -17,8 +17,7 @@ struct vpmm_place {
     struct vpmm_cost cost;
 };
 
-/* The best way to serve `want`; its usable regions are those of the snapshot that this makes. As
- * vpmm_pool_plan. */
+/* The best way to serve `want`. As vpmm_pool_plan. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool,
                                                    const struct vpmm_want *want,
                                                    struct vpmm_place *place_out);
@@ -27,12 +26,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool,
 VPMM_MUST_CHECK enum vpmm_status vpmm_place_growth(const struct vpmm_pool *pool, uint64_t pages,
                                                    struct vpmm_place *place_out);
 
-/* Whether the extent, which begins in the usable region `region`, lies wholly in usable regions. */
-bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_extent *extent,
-                           const struct vpmm_region *region);
-
-/* Whether `page` of `root` lies in `span`. */
-bool vpmm_span_holds(const struct vpmm_span *span, const struct vpmm_root *root, uint64_t page);
+/* A walk over what the request may harvest outside `base`. */
+struct vpmm_harvest_walk vpmm_place_walk(struct vpmm_pool *pool, const struct vpmm_want *want,
+                                         const struct vpmm_span *base);
 
 /* Neighbouring extents that leave the same regions, and so become one zombie. */
 struct vpmm_group {

@@ -16,6 +16,7 @@ enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
     pool->memory = memory;
     pool->params = *params;
     vpmm_index_init(pool);
+    vpmm_harvest_init(pool);
     pool->roots = memory->map(memory->self, ROOTS_BYTES);
     pool->roots_by_address = memory->map(memory->self, ROOTS_BY_ADDRESS_BYTES);
     if (!pool->roots || !pool->roots_by_address ||

@@ -97,14 +97,26 @@ struct vpmm_want {
     struct vpmm_owner owner;            /* for the live region */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
+    bool
+        asks_all; /* the view may allow what other streams left pending: all of it is asked about */
 };
 
-/* Serves `want` from mapped pages without any driver call: best fit among the regions the view
- * allows, exact fits first and ordered ones before complete ones of the same size, whoever freed
- * them; or else a run of neighbouring regions that the view allows. The low end is taken and the
- * rest stays free with its fence. NOT_FOUND, NO_METADATA. */
+/* Serves `want` from mapped pages without any driver call: best fit among the complete regions and
+ * those that the stream of its owner freed, exact fits first and the stream's own before complete
+ * ones of the same size; or else a run of such neighbours, looked for around the largest ones. The
+ * low end is taken and the rest stays free with its fence. O(log n) steps. NOT_FOUND, NO_METADATA.
+ */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const struct vpmm_want *want,
                                                uint64_t *address_out);
+
+/* Serves `want`, which fit could not, without any driver call either: at an old address that still
+ * shows what it needs. A range of zombies, beside which free regions may lie, becomes the live
+ * region, if all extents it shows lie wholly in regions that fit could use and the zombies' own
+ * last users come before the request, too. Their old places become zombies. A bounded number of
+ * ranges is tried, the youngest of exactly the wanted pages first. Steps: as many as extents are
+ * looked at, and O(log n). NOT_FOUND, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_pool_revive(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t *address_out);
 
 /* One driver step of a plan, in the order in which they must be carried out. */
 struct vpmm_step {
@@ -131,8 +143,10 @@ struct vpmm_plan {
 
 /* Plans a stitch for `want` that fit could not serve: the plan that creates the fewest pages, and
  * of those the one that touches the fewest extents. It extends a free region in place into the hole
- * at its right where that is no worse, harvests wholly free extents whose fences the view allows,
- * and creates the shortfall as the extent policy says. A plan without steps is possible: something
+ * at its right where that is no worse, harvests wholly free extents of complete regions and of
+ * those that the stream of its owner freed, and creates the shortfall as the extent policy says.
+ * Steps: as many as extents are taken, and O(log n); besides, each extent that became free since
+ * the last plan is listed once. A plan without steps is possible: something
  * fit to serve as it lies was freed meanwhile. NOT_FOUND: more than `create_pages_max` would have
  * to be created. NO_SPACE: no hole is large enough, add a root and plan again. NO_METADATA.
  * CAPTURED is never returned. NOT_SUPPORTED: the cap on mappings is reached; unmap zombies first.
@@ -174,16 +188,22 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_
                                                  struct vpmm_region_view *view_out);
 
 /* The claimed region at `address` becomes free with `fence`, and merges with neighbours of the same
- * root that are free and hold the same fence, or are complete when it is. `stream_id` is shown in
- * dumps. Cannot fail. */
+ * root that are free and hold the same fence, or are complete when it is. `stream_id`, not 0: as
+ * long as the fence is not complete, it is in order for every request of that stream. Cannot fail.
+ */
 void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, uint64_t stream_id);
 
-/* Every fence that `view` now calls complete becomes VPMM_FENCE_NONE, and what can merge then does.
- * Cannot fail. */
+/* Fences that `view` now calls complete become VPMM_FENCE_NONE, and what can merge then does. Those
+ * of a stream are asked about in their order until some are not complete, the others from the
+ * oldest on; so many at a time that it takes O(log n) steps, and for each region that it settles.
+ * What is left out another call finds. Cannot fail. */
 void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+/* The same for every fence, those of zombies too: for a caller that has waited. */
+void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 
-/* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), oldest free
- * first, at most `room` distinct ones; returns how many. For a caller that wants to wait. */
+/* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), the oldest fence
+ * first, at most `room` distinct ones; returns how many. Asks about every fence: for a caller that
+ * wants to wait. */
 size_t vpmm_pool_pending(const struct vpmm_pool *pool,
                          bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
                          vpmm_fence *fences_out, size_t room);
@@ -209,7 +229,7 @@ struct vpmm_live {
 bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address,
                          struct vpmm_live *live_out);
 
-/* The next four: any thread, no lock but the cache's latch, under which a cached region is changed
+/* The next three: any thread, no lock but the cache's latch, under which a cached region is changed
  * by nobody else. */
 
 /* live -> cached, in one compare-and-swap, with `fence`; `stream_id` as in vpmm_pool_free. False:
@@ -219,7 +239,6 @@ bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_
 /* cached -> live, for a new owner; it keeps its fence. Returns its address. */
 uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct vpmm_owner *owner,
                            struct vpmm_pool_share *share);
-uint64_t vpmm_pool_cached_pages(const struct vpmm_pool *pool, uint32_t number);
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number);
 
 /* cached -> free, as vpmm_pool_free: under the lock and the latch. `is_complete`: its fence is
@@ -237,8 +256,8 @@ struct vpmm_removal {
     uint64_t extent; /* the handle to release first; 0 for a zombie or quarantined range */
 };
 
-/* Takes up to `room` zombies whose fences `view` calls complete, and marks them busy. Returns how
- * many. */
+/* Takes up to `room` zombies whose fences `view` calls complete, those longest abandoned first, and
+ * marks them busy. Returns how many. It asks about fences as vpmm_pool_settle does. */
 size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                               struct vpmm_removal *removals_out, size_t room);
 
@@ -253,8 +272,8 @@ size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *r
 size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
                               struct vpmm_removal *removals_out, size_t room);
 
-/* The pages vpmm_pool_take_extents could take in all. O(1) or a short walk; used by memory queries.
- */
+/* The pages that vpmm_pool_take_extents could take in all once the zombies are unmapped; where
+ * something is quarantined, a walk leaves out what is mapped more than once. */
 uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool);
 
 enum vpmm_removal_outcome {
@@ -279,7 +298,8 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
  */
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
 
-/* The largest run of pages that a request allowed everything could get without any driver call. */
+/* The largest run of pages that a request allowed everything could get without any driver call. A
+ * walk over all that is pending. */
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
 
 /* The roots, by number from 0: false past the last. Any thread. */

@@ -76,7 +76,8 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
         .owner = {.bytes = vpmm_atomic_load(&region->bytes),
                   .context_id = vpmm_atomic_load(&region->context_id),
                   .stream_id = vpmm_atomic_load(&region->stream_id),
-                  .id = vpmm_atomic_load(&region->id),
+                  .id =
+                      (word & STATE_MASK) == VPMM_REGION_ZOMBIE ? 0 : vpmm_atomic_load(&region->id),
                   .is_async = (word & IS_ASYNC) != 0},
     };
     if (vpmm_atomic_load(&region->word) != word)
@@ -93,7 +94,8 @@ struct vpmm_content vpmm_region_content(const struct vpmm_region *region)
     bool is_used = vpmm_region_read(region, &view, &word);
     assert(is_used);
     (void)is_used;
-    return (struct vpmm_content){view.state, view.fence, region->age, view.owner};
+    uint64_t age = view.state == VPMM_REGION_ZOMBIE ? vpmm_atomic_load(&region->id) : 0;
+    return (struct vpmm_content){view.state, view.fence, age, view.owner};
 }
 
 /* Too high by what front caches hold is a sum that no peak may become. */
@@ -183,9 +185,10 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
     vpmm_atomic_store(&region->pages, span->pages);
     vpmm_atomic_store(&region->fence, content->fence);
     set_owner(region, &content->owner);
+    if (content->state == VPMM_REGION_ZOMBIE)
+        vpmm_atomic_store(&region->id, content->age);
     region->page = VPMM_BITS(span->page, VPMM_PAGE_BITS);
     region->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
-    region->age = content->age;
     vpmm_atomic_store(&root->region_at[span->page], number);
     vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);
     vpmm_bits_set(&root->region_starts, span->page);
@@ -210,6 +213,8 @@ void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm
     struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
     vpmm_region_remove(pool, number);
     vpmm_region_put(pool, number, &span, content);
+    if (content->state == VPMM_REGION_FREE)
+        vpmm_harvest_note(pool, &span);
 }
 
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state)

@@ -7,16 +7,14 @@ size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_vi
                               struct vpmm_removal *removals_out, size_t room)
 {
     size_t n = 0;
-    for (uint32_t number = pool->zombies.oldest; number && n < room;) {
+    uint32_t number;
+    vpmm_zombies_settle(pool, view);
+    while (n < room && (number = vpmm_index_first(&pool->idle_zombies)) != 0) {
+        VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
-        uint32_t newer = region->newer;
-        vpmm_fence fence = vpmm_region_fence(region);
-        if (fence == VPMM_FENCE_NONE || view->ask(view->self, fence) == VPMM_VERDICT_COMPLETE) {
-            removals_out[n++] = (struct vpmm_removal){vpmm_atomic_load(&region->address),
-                                                      vpmm_region_pages(region), 0};
-            vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
-        }
-        number = newer;
+        removals_out[n++] =
+            (struct vpmm_removal){vpmm_atomic_load(&region->address), vpmm_region_pages(region), 0};
+        vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
     }
     return n;
 }
@@ -47,6 +45,7 @@ static const struct vpmm_extent *next_releasable(const struct vpmm_pool *pool,
 {
     uint32_t number;
     while ((number = vpmm_extent_next(pool, span, page)) != 0) {
+        VPMM_STEP();
         const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
         if (*page <= span->page + span->pages && extent->mappings == 1)
             return extent;
@@ -79,41 +78,31 @@ size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
                               struct vpmm_removal *removals_out, size_t room)
 {
     size_t n = 0;
-    uint32_t number = vpmm_index_below(&pool->complete, UINT64_MAX, UINT64_MAX);
+    uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);
     while (number && n < room && pages > 0) {
+        VPMM_STEP();
         struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
         size_t taken = take_from(pool, &span, pages, removals_out + n, room - n);
         for (; taken > 0; taken--, n++)
             pages -= removals_out[n].pages < pages ? removals_out[n].pages : pages;
-        number = vpmm_index_below(&pool->complete, span.pages,
+        number = vpmm_index_below(&pool->complete, 0, span.pages,
                                   vpmm_root_address(pool, span.root, span.page));
     }
     return n;
 }
 
-/* All of a complete region but the extents that only reach into it at its ends. */
-static uint64_t whole_pages(const struct vpmm_pool *pool, const struct vpmm_span *span)
-{
-    uint64_t end = span->page + span->pages;
-    uint64_t first = vpmm_bits_first_from(&span->root->extent_starts, span->page);
-    uint64_t last;
-    if (first >= end || !vpmm_bits_last_to(&span->root->extent_starts, end - 1, &last))
-        return 0;
-    uint64_t last_end = last + vpmm_extent_record(pool, span->root->extent_at[last])->pages;
-    return (last_end <= end ? last_end : last) - first;
-}
-
+/* What a quarantined range shows cannot be given back; which extents these are, only a walk tells.
+ */
 uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool)
 {
+    if (!vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_QUARANTINED]))
+        return pool->whole_pages;
     uint64_t sum = 0;
     for (uint32_t number = vpmm_index_first(&pool->complete); number;
          number = vpmm_index_next(&pool->complete, number)) {
+        VPMM_STEP();
         struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
         uint64_t page = span.page;
-        if (!pool->aliased_extents) {
-            sum += whole_pages(pool, &span);
-            continue;
-        }
         const struct vpmm_extent *extent;
         while ((extent = next_releasable(pool, &span, &page)))
             sum += extent->pages;

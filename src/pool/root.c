@@ -33,9 +33,11 @@ static bool holds(const struct vpmm_pool *pool, const struct vpmm_root *root, ui
 
 static struct vpmm_root *look_through(const struct vpmm_pool *pool, uint64_t address, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        VPMM_STEP();
         if (holds(pool, &pool->roots[i], address))
             return &pool->roots[i];
+    }
     return NULL;
 }
 
@@ -45,6 +47,7 @@ static uint32_t place_above(const struct vpmm_pool *pool, uint64_t address, uint
     uint32_t low = 0;
     uint32_t high = n;
     while (low < high) {
+        VPMM_STEP();
         uint32_t middle = low + (high - low) / 2;
         if (pool->roots[vpmm_atomic_load(&pool->roots_by_address[middle])].address <= address)
             low = middle + 1;
@@ -77,6 +80,7 @@ static void root_finish(const struct vpmm_memory *memory, struct vpmm_root *root
         memory->unmap(memory->self, root->extent_at, root->pages * sizeof *root->extent_at);
     if (root->region_at)
         memory->unmap(memory->self, root->region_at, root->pages * sizeof *root->region_at);
+    vpmm_bits_finish(&root->fresh);
     vpmm_bits_finish(&root->extent_starts);
     vpmm_bits_finish(&root->region_starts);
     memset(root, 0, sizeof *root);
@@ -98,7 +102,8 @@ static enum vpmm_status root_init(const struct vpmm_memory *memory, struct vpmm_
     root->extent_at = memory->map(memory->self, pages * sizeof *root->extent_at);
     if (root->region_at && root->extent_at &&
         !vpmm_bits_init(&root->region_starts, pages, memory) &&
-        !vpmm_bits_init(&root->extent_starts, pages, memory))
+        !vpmm_bits_init(&root->extent_starts, pages, memory) &&
+        !vpmm_bits_init(&root->fresh, pages, memory))
         return VPMM_OK;
     root_finish(memory, root);
     return VPMM_NO_METADATA;

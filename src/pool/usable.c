@@ -1,75 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/internal.h"
 
-void vpmm_usable_snapshot(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
+bool vpmm_region_is_usable(const struct vpmm_region *region, const struct vpmm_fence_view *view)
 {
-    vpmm_fence asked = VPMM_FENCE_NONE;
-    enum vpmm_verdict verdict = VPMM_VERDICT_COMPLETE;
-    pool->usable.top = 0;
-    for (uint32_t number = pool->pending_by_age.oldest; number;) {
-        struct vpmm_region *region = vpmm_region_record(pool, number);
-        vpmm_fence fence = vpmm_region_fence(region);
-        if (fence != asked)
-            verdict = view->ask(view->self, fence);
-        asked = fence;
-        region->verdict = verdict;
-        if (verdict != VPMM_VERDICT_PENDING)
-            vpmm_tree_insert(&pool->usable, number);
-        number = region->newer;
-    }
+    if (vpmm_region_state(region) != VPMM_REGION_FREE)
+        return false;
+    vpmm_fence fence = vpmm_region_fence(region);
+    return fence == VPMM_FENCE_NONE || !view ||
+           view->ask(view->self, fence) != VPMM_VERDICT_PENDING;
 }
 
-bool vpmm_region_is_usable(const struct vpmm_region *region)
+static bool is_usable(const struct vpmm_pool *pool, uint32_t number,
+                      const struct vpmm_fence_view *view)
 {
-    return vpmm_region_state(region) == VPMM_REGION_FREE &&
-           (vpmm_region_fence(region) == VPMM_FENCE_NONE ||
-            region->verdict != VPMM_VERDICT_PENDING);
-}
-
-uint32_t vpmm_usable_first(const struct vpmm_pool *pool)
-{
-    uint32_t number = vpmm_index_first(&pool->complete);
-    return number ? number : vpmm_index_first(&pool->usable);
-}
-
-uint32_t vpmm_usable_next(const struct vpmm_pool *pool, uint32_t number)
-{
-    if (vpmm_region_fence(vpmm_region_record(pool, number)) != VPMM_FENCE_NONE)
-        return vpmm_index_next(&pool->usable, number);
-    uint32_t next = vpmm_index_next(&pool->complete, number);
-    return next ? next : vpmm_index_first(&pool->usable);
-}
-
-static bool passes(const struct vpmm_pool *pool, uint32_t number, vpmm_region_test *test)
-{
-    return number && test(vpmm_region_record(pool, number));
+    return number && vpmm_region_is_usable(vpmm_region_record(pool, number), view);
 }
 
 struct vpmm_span vpmm_run_around(const struct vpmm_pool *pool, uint32_t number,
-                                 vpmm_region_test *test)
+                                 const struct vpmm_fence_view *view, unsigned reach)
 {
     struct vpmm_span run = vpmm_region_span(pool, vpmm_region_record(pool, number));
-    for (uint32_t at = vpmm_region_left(pool, number); passes(pool, at, test);
-         at = vpmm_region_left(pool, at)) {
+    uint32_t at = vpmm_region_left(pool, number);
+    for (unsigned i = 0; i < reach && is_usable(pool, at, view); i++) {
+        VPMM_STEP();
         uint64_t pages = vpmm_region_pages(vpmm_region_record(pool, at));
         run.page -= pages;
         run.pages += pages;
+        at = vpmm_region_left(pool, at);
     }
-    for (uint32_t at = vpmm_region_right(pool, number); passes(pool, at, test);
-         at = vpmm_region_right(pool, at))
+    at = vpmm_region_right(pool, number);
+    for (unsigned i = 0; i < reach && is_usable(pool, at, view); i++) {
+        VPMM_STEP();
         run.pages += vpmm_region_pages(vpmm_region_record(pool, at));
+        at = vpmm_region_right(pool, at);
+    }
     return run;
-}
-
-/* Two complete neighbours are one region, so the next but one to the left decides at the latest. */
-bool vpmm_run_is_led_by(const struct vpmm_pool *pool, uint32_t number, vpmm_region_test *test)
-{
-    uint32_t left = vpmm_region_left(pool, number);
-    if (!passes(pool, left, test))
-        return true;
-    if (vpmm_region_fence(vpmm_region_record(pool, left)) != VPMM_FENCE_NONE)
-        return false;
-    return !passes(pool, vpmm_region_left(pool, left), test);
 }
 
 static vpmm_fence unless_complete(const struct vpmm_fence_view *view, vpmm_fence fence)
@@ -100,9 +65,10 @@ enum vpmm_status vpmm_fence_add_span(const struct vpmm_pool *pool,
 {
     uint32_t number = vpmm_region_around(span->root, span->page);
     for (uint64_t end = 0; end < span->page + span->pages;) {
+        VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
         vpmm_fence fence = vpmm_region_fence(region);
-        if (fence != VPMM_FENCE_NONE && region->verdict != VPMM_VERDICT_COMPLETE) {
+        if (fence != VPMM_FENCE_NONE && unless_complete(view, fence) != VPMM_FENCE_NONE) {
             enum vpmm_status status = vpmm_fence_add(view, fence, sum);
             if (status)
                 return status;

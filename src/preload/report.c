@@ -128,7 +128,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     close_report(fd);
 }
 
-#define FIGURES 20
+#define FIGURES 21
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
 };
@@ -160,6 +160,7 @@ static void count_heap(struct vpmm_heap *heap, struct figures *figures)
         {"mallocs", "allocations", counts.mallocs, false},
         {"frees", "frees", counts.frees, false},
         {"fits", "served without a driver call", counts.fits, false},
+        {"revives", "served at an old address", counts.revives, false},
         {"stitches", "served by moving pages", counts.stitches, false},
         {"grows", "served by new pages only", counts.grows, false},
         {"host_waits", "waits on the host", counts.host_waits, false},

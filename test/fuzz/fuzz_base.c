@@ -287,7 +287,9 @@ static struct vpmm_tree_key key_of(const void *record)
 
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
 {
-    return a.major < b.major || (a.major == b.major && a.minor < b.minor);
+    if (a.major != b.major)
+        return a.major < b.major;
+    return a.middle < b.middle || (a.middle == b.middle && a.minor < b.minor);
 }
 
 /* The answers of a search through all that is in the tree. */
@@ -316,7 +318,7 @@ static void op_tree(void)
     struct vpmm_tree tree = {&table, offsetof(struct record, node), key_of, 0};
     for (uint64_t i = 0; i < n_calls; i++) {
         uint64_t kind = input_byte(&input);
-        struct vpmm_tree_key key = {kind % 8, input_byte(&input)};
+        struct vpmm_tree_key key = {kind % 4, kind / 4 % 2, input_byte(&input)};
         bool is_there = false;
         for (size_t j = 0; j < n; j++) {
             const struct record *record = vpmm_table_at(&table, numbers[j]);

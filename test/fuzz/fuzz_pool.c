@@ -143,8 +143,7 @@ static void op_malloc(void)
 {
     uint64_t pages = 1 + input_below(&input, REQUEST_PAGES_MAX);
     uint64_t stream = input_below(&input, STREAMS + 1);
-    uint64_t trouble = input_byte(&input);
-    uint64_t end = input_byte(&input);
+    uint64_t trouble = input_byte(&input), end = input_byte(&input);
     if (n_blocks + n_plans >= BLOCKS_MAX || n_plans == PLANS_MAX)
         return;
     struct vpmm_want want = world_want(&world, pages, stream);
@@ -158,6 +157,9 @@ static void op_malloc(void)
     enum vpmm_status status = vpmm_pool_fit(world.pool, &want, &address);
     if (status == VPMM_NOT_FOUND) {
         assert_true(question.prospect.run < pages);
+        status = vpmm_pool_revive(world.pool, &want, &address);
+    }
+    if (status == VPMM_NOT_FOUND) {
         status = vpmm_pool_plan(world.pool, &want, &open.plan);
         judge(status, &question, open.plan);
     } else if (status) {
@@ -202,8 +204,7 @@ static void op_grow(void)
 
 static void op_end(void)
 {
-    uint64_t which = input_byte(&input);
-    uint64_t trouble = input_byte(&input);
+    uint64_t which = input_byte(&input), trouble = input_byte(&input);
     if (n_plans)
         end_plan(which % n_plans, trouble);
 }
@@ -232,13 +233,12 @@ static void finish_free(size_t which, uint64_t kind)
     assert_int_equal(region.state, VPMM_REGION_BUSY);
     vpmm_fence joined = world.view.join(&world, region.fence, fence);
     model_drop_block(which, joined);
-    vpmm_pool_free(world.pool, address, joined, kind % 3);
+    vpmm_pool_free(world.pool, address, joined, world_stream(&world, joined));
 }
 
 static void op_free(void)
 {
-    uint64_t which = input_byte(&input);
-    uint64_t kind = input_byte(&input);
+    uint64_t which = input_byte(&input), kind = input_byte(&input);
     struct vpmm_region_view region;
     if (!n_blocks)
         return;
@@ -269,18 +269,27 @@ static void op_wrong_free(void)
 
 /* ---- fences ---- */
 
+/* A stream's work completes in its order. */
+static void complete(vpmm_fence last)
+{
+    uint64_t stream = world.fences[last].stream;
+    for (vpmm_fence i = stream ? 1 : last; i <= last; i++)
+        if (!world.fences[i].a && world.fences[i].stream == stream)
+            world_complete(&world, i);
+}
+
 static void op_complete(void)
 {
     uint64_t mask = input_byte(&input);
     for (uint64_t i = 0; i < 8 && i < world.n_fences; i++)
-        if (mask >> i & 1 && !world.fences[world.n_fences - i].a)
-            world_complete(&world, world.n_fences - i);
+        if (mask >> i & 1)
+            complete(world.n_fences - i);
     for (vpmm_fence fence = 1; mask % 4 == 3 && fence + 8 < world.n_fences; fence++)
-        if (!world.fences[fence].a)
-            world_complete(&world, fence);
+        complete(fence);
     if (mask & 0x80) { /* what is only in order for a stream stays pending */
         world.stream = mask % (STREAMS + 1);
         vpmm_pool_settle(world.pool, &world.view);
+        vpmm_pool_settle_all(world.pool, &world.view);
         model_check_pending();
     }
 }
@@ -303,8 +312,7 @@ static void finish_removal(size_t which, uint64_t outcome)
 
 static void op_take(void)
 {
-    uint64_t what = input_byte(&input);
-    uint64_t outcome = input_byte(&input);
+    uint64_t what = input_byte(&input), outcome = input_byte(&input);
     size_t room = what / 4 % 8;
     size_t first = n_removals;
     room = room < REMOVALS_MAX - n_removals ? room : REMOVALS_MAX - n_removals;

@@ -138,7 +138,8 @@ static void check_region(const struct vpmm_region_view *region, uint64_t *n_live
 static bool is_usable(const struct vpmm_region_view *region)
 {
     return region->state == VPMM_REGION_FREE &&
-           world.view.ask(&world, region->fence) != VPMM_VERDICT_PENDING;
+           (region->fence == VPMM_FENCE_NONE ||
+            (region->owner.stream_id && region->owner.stream_id == world.stream));
 }
 
 /* The longest run of free neighbours. */
@@ -203,13 +204,16 @@ struct prospect model_prospect(uint64_t pages)
     return prospect;
 }
 
-/* The pages of extents that lie in complete free regions alone and show nowhere else. */
+/* The pages of extents that lie in complete free regions alone; where something is quarantined, of
+ * those that show nowhere else. */
 static uint64_t releasable(const bool *is_complete)
 {
     uint64_t sum = 0;
+    bool is_quarantined = world_totals(&world).quarantined_pages != 0;
     for (uint64_t page = 0; page < n_roots * ROOT_PAGES; page++) {
         const struct world_page *shown = &world.pages[page];
-        if (!shown->extent || shown->offset || world.extents[shown->extent].mappings != 1)
+        if (!shown->extent || shown->offset ||
+            (is_quarantined && world.extents[shown->extent].mappings != 1))
             continue;
         uint64_t n = 0;
         while (n < world.extents[shown->extent].pages && is_complete[page + n])

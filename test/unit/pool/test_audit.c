@@ -223,11 +223,6 @@ static void a_counted_mapping_too_few(struct vpmm_pool *pool)
     vpmm_atomic_sub(&pool->counters.mappings, 1);
 }
 
-static void an_alias_too_few(struct vpmm_pool *pool)
-{
-    pool->aliased_extents--;
-}
-
 static void a_lost_region_record(struct vpmm_pool *pool)
 {
     pool->spare_regions++;
@@ -260,46 +255,54 @@ static void a_hole_in_no_tree(struct vpmm_pool *pool)
 
 static void a_tree_with_its_branches_exchanged(struct vpmm_pool *pool)
 {
-    struct vpmm_tree_node *top = &vpmm_region_record(pool, pool->pending.top)->node;
+    struct vpmm_tree_node *top = &vpmm_region_record(pool, pool->pending.top)->size_node;
     *top = (struct vpmm_tree_node){top->right, top->left};
 }
 
-static void lists_exchanged(struct vpmm_pool *pool)
+static void a_zombie_in_no_tree(struct vpmm_pool *pool)
 {
-    struct vpmm_list zombies = pool->zombies;
-    pool->zombies = pool->pending_by_age;
-    pool->pending_by_age = zombies;
+    vpmm_tree_remove(&pool->zombies, number_at(pool, ZOMBIE));
 }
 
-static void a_list_in_a_circle(struct vpmm_pool *pool)
+static void a_live_region_among_the_zombies(struct vpmm_pool *pool)
 {
-    region_at(pool, SECOND_PENDING)->newer = number_at(pool, PENDING);
-    region_at(pool, PENDING)->older = number_at(pool, SECOND_PENDING);
+    vpmm_tree_remove(&pool->zombies, number_at(pool, ZOMBIE));
+    vpmm_tree_insert(&pool->zombies, number_at(pool, LIVE));
 }
 
-static void a_list_too_long(struct vpmm_pool *pool)
+static void a_hole_nobody_grows_into(struct vpmm_pool *pool)
 {
-    region_at(pool, SECOND_PENDING)->newer = number_at(pool, COMPLETE);
+    struct vpmm_span span = {&pool->roots[0], HOLE - UNIT, UNIT};
+    vpmm_region_turn_state(pool, vpmm_region_at(span.root, span.page), VPMM_REGION_FREE);
+    vpmm_tree_remove(&pool->growable, vpmm_region_at(span.root, span.page));
 }
 
-static void an_older_link_that_leads_nowhere(struct vpmm_pool *pool)
+static void a_whole_page_too_many(struct vpmm_pool *pool)
 {
-    region_at(pool, SECOND_PENDING)->older = 0;
+    pool->whole_pages++;
 }
 
-static void an_older_region_that_was_freed_later(struct vpmm_pool *pool)
+static void a_free_extent_that_is_not_listed(struct vpmm_pool *pool)
 {
-    region_at(pool, PENDING)->age = UINT64_MAX;
+    vpmm_harvest_refresh(pool);
+    vpmm_harvest_unlist(pool, pool->roots[0].extent_at[COMPLETE]);
 }
 
-static void a_list_that_ends_early(struct vpmm_pool *pool)
+static void a_listed_extent_out_of_the_list(struct vpmm_pool *pool)
 {
-    vpmm_region_record(pool, pool->zombies.oldest)->newer = 0;
+    vpmm_harvest_refresh(pool);
+    vpmm_tree_remove(&pool->harvest, pool->roots[0].extent_at[COMPLETE]);
 }
 
-static void a_list_with_another_end(struct vpmm_pool *pool)
+static void an_extent_that_does_not_know_it_is_listed(struct vpmm_pool *pool)
 {
-    pool->zombies.newest = pool->zombies.oldest;
+    extent_at(pool, LIVE)->is_listed = 0;
+    vpmm_tree_insert(&pool->harvest, pool->roots[0].extent_at[LIVE]);
+}
+
+static void an_extent_still_picked(struct vpmm_pool *pool)
+{
+    extent_at(pool, LIVE)->is_picked = 1;
 }
 
 struct damage {
@@ -339,20 +342,20 @@ static const struct damage damages[] = {
     {an_extent_too_many, "the running totals of extents are not the sums over them"},
     {a_held_page_too_many, "the running totals of extents are not the sums over them"},
     {a_counted_mapping_too_few, "the running totals of extents are not the sums over them"},
-    {an_alias_too_few, "the running totals of extents are not the sums over them"},
     {a_lost_region_record, "a region record is lost"},
     {a_lost_extent_record, "an extent record is lost"},
     {free_trees_exchanged, "a region is in the wrong tree"},
     {a_live_region_among_the_holes, "a region is in the wrong tree"},
     {a_hole_in_no_tree, "a region is missing in its tree"},
     {a_tree_with_its_branches_exchanged, "a region is missing in its tree"},
-    {lists_exchanged, "a region is in the wrong list"},
-    {a_list_in_a_circle, "a list is out of order"},
-    {a_list_too_long, "a region is in the wrong list"},
-    {an_older_link_that_leads_nowhere, "a list is out of order"},
-    {an_older_region_that_was_freed_later, "a list is out of order"},
-    {a_list_that_ends_early, "a region is missing in its list"},
-    {a_list_with_another_end, "a region is missing in its list"},
+    {a_zombie_in_no_tree, "a region is missing in its tree"},
+    {a_live_region_among_the_zombies, "a region is in the wrong tree"},
+    {a_hole_nobody_grows_into, "a region is missing in its tree"},
+    {a_whole_page_too_many, "the running totals of extents are not the sums over them"},
+    {a_free_extent_that_is_not_listed, "an extent that could be harvested is not listed"},
+    {a_listed_extent_out_of_the_list, "a listed extent is missing in the list"},
+    {an_extent_that_does_not_know_it_is_listed, "an extent is listed and does not know it"},
+    {an_extent_still_picked, "an extent is still marked by a request that has ended"},
 };
 
 static void every_damage_is_found_and_named(void **state)

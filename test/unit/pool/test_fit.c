@@ -229,6 +229,28 @@ static void a_run_of_usable_neighbours_serves_without_a_move(void **state)
     assert_int_equal(rest.fence, fences[3]);
 }
 
+/* Three fences of one stream are not complete, and the fourth is. */
+static void who_has_waited_settles_all(void **state)
+{
+    (void)state;
+    vpmm_fence fences[4];
+    uint64_t pages[4];
+    for (int i = 0; i < 4; i++) {
+        pages[i] = world_malloc(&w, 2, 1);
+        fences[i] = world_fence(&w, 1);
+    }
+    for (int i = 0; i < 4; i++)
+        world_free(&w, pages[i], fences[i]);
+    world_complete(&w, fences[3]);
+    vpmm_fence oldest[4];
+    w.stream = 0;
+    vpmm_pool_settle(w.pool, &w.view);
+    assert_int_equal(vpmm_pool_pending(w.pool, NULL, NULL, oldest, 4), 4);
+    vpmm_pool_settle_all(w.pool, &w.view);
+    assert_int_equal(vpmm_pool_pending(w.pool, NULL, NULL, oldest, 4), 3);
+    world_check(&w);
+}
+
 static void a_join_without_memory_fails_before_any_change(void **state)
 {
     (void)state;
@@ -264,6 +286,7 @@ int main(void)
         TEST(of_equal_sizes_the_own_one_then_the_lowest),
         TEST(pending_pages_of_others_are_not_given_away),
         TEST(a_run_of_usable_neighbours_serves_without_a_move),
+        TEST(who_has_waited_settles_all),
         TEST(a_join_without_memory_fails_before_any_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

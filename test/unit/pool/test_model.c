@@ -69,8 +69,9 @@ static void add_live(struct model *model, uint64_t page, uint64_t pages)
     model->n_live++;
 }
 
-/* The pages of extents that lie wholly in free regions whose fences the world's present stream may
- * build on, counted page by page; none where no hole has room for a whole extent too many. */
+/* The pages of extents that lie wholly in free regions that are complete or that the world's
+ * present stream freed, counted page by page; none where no hole has room for a whole extent too
+ * many. */
 static uint64_t harvestable(struct model *model, uint64_t pages)
 {
     static bool usable[WORLD_PAGES];
@@ -81,8 +82,9 @@ static uint64_t harvestable(struct model *model, uint64_t pages)
     uint64_t sum = 0;
     memset(usable, 0, sizeof usable);
     while (vpmm_pool_next(world->pool, &cursor, &region)) {
-        bool is_usable = region.state == VPMM_REGION_FREE &&
-                         world->view.ask(world, region.fence) != VPMM_VERDICT_PENDING;
+        bool is_own = region.owner.stream_id && region.owner.stream_id == world->stream;
+        bool is_usable =
+            region.state == VPMM_REGION_FREE && (region.fence == VPMM_FENCE_NONE || is_own);
         memset(usable + world_page(world, region.address), is_usable, region.pages);
         if (region.state == VPMM_REGION_HOLE && region.pages > largest_hole)
             largest_hole = region.pages;
@@ -116,6 +118,8 @@ static void step_malloc(struct model *model)
     world->maps_left = below(model, 20) ? -1 : 0;
     world->joins_fail = below(model, 20) == 0;
     struct vpmm_pool_totals before = world_totals(world);
+    world->stream = stream;
+    world_settle(world);
     world->stream = stream;
     uint64_t usable_pages = harvestable(model, pages);
     uint64_t page;

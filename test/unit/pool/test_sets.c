@@ -33,12 +33,14 @@ static uint64_t below(uint64_t limit)
 static struct vpmm_tree_key key_of(const void *record)
 {
     const struct record *entry = record;
-    return (struct vpmm_tree_key){entry->pages, entry->address};
+    return (struct vpmm_tree_key){entry->pages / 10, entry->pages % 10, entry->address};
 }
 
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
 {
-    return a.major < b.major || (a.major == b.major && a.minor < b.minor);
+    if (a.major != b.major)
+        return a.major < b.major;
+    return a.middle < b.middle || (a.middle == b.middle && a.minor < b.minor);
 }
 
 static void check_tree(const struct vpmm_tree *tree, struct vpmm_tree_key key)
@@ -91,7 +93,7 @@ static void a_tree_finds_what_a_list_finds(void **state)
             vpmm_tree_insert(&tree, number);
         record->is_in = !record->is_in;
         if (i % 16 == 0)
-            check_tree(&tree, (struct vpmm_tree_key){below(51), below(N + 2)});
+            check_tree(&tree, (struct vpmm_tree_key){below(6), below(10), below(N + 2)});
     }
     assert_in_range(depth(&tree, tree.top), 1, 50);
     vpmm_table_finish(&table);

@@ -33,6 +33,18 @@ bool world_is_complete(const struct world *world, vpmm_fence fence)
     return entry->is_complete;
 }
 
+uint64_t world_stream(const struct world *world, vpmm_fence fence)
+{
+    const struct world_fence *entry = &world->fences[fence];
+    if (!entry->a)
+        return entry->stream;
+    if (world_is_complete(world, entry->a))
+        return world_stream(world, entry->b);
+    uint64_t stream = world_stream(world, entry->a);
+    bool is_of_one = world_is_complete(world, entry->b) || world_stream(world, entry->b) == stream;
+    return is_of_one ? stream : 0;
+}
+
 static bool is_ordered(const struct world *world, vpmm_fence fence, uint64_t stream)
 {
     const struct world_fence *entry = &world->fences[fence];
@@ -268,10 +280,13 @@ enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
                            uint64_t create_pages_max, const struct world_trouble *trouble,
                            uint64_t *page_out)
 {
+    world_settle(world);
     struct vpmm_want want = world_want(world, pages, stream);
     want.create_pages_max = create_pages_max;
     uint64_t address = 0;
     enum vpmm_status status = vpmm_pool_fit(world->pool, &want, &address);
+    if (status == VPMM_NOT_FOUND)
+        status = vpmm_pool_revive(world->pool, &want, &address);
     if (status == VPMM_NOT_FOUND) {
         struct vpmm_plan *plan;
         status = vpmm_pool_plan(world->pool, &want, &plan);
@@ -315,14 +330,14 @@ void world_free(struct world *world, uint64_t page, vpmm_fence fence)
         entry->fence = joined;
         world->extents[entry->extent].fences[entry->offset] = joined;
     }
-    vpmm_pool_free(world->pool, address, joined, region.owner.stream_id);
+    vpmm_pool_free(world->pool, address, joined, world_stream(world, joined));
     world_check(world);
 }
 
 void world_settle(struct world *world)
 {
     world->stream = 0;
-    vpmm_pool_settle(world->pool, &world->view);
+    vpmm_pool_settle_all(world->pool, &world->view);
     world_check(world);
 }
 

@@ -72,10 +72,12 @@ void world_check(struct world *world);
 
 vpmm_fence world_fence(struct world *world, uint64_t stream);
 void world_complete(struct world *world, vpmm_fence fence);
+/* The one stream that all work of the fence was queued on; 0 where there is none. */
+uint64_t world_stream(const struct world *world, vpmm_fence fence);
 bool world_is_complete(const struct world *world, vpmm_fence fence);
 
-/* A request of `stream` as the heap makes it: fit, or else plan. `trouble` may be NULL. Checks
- * afterwards. */
+/* A request of `stream` as the heap makes it: settle, fit, revive, or else plan. `trouble` may be
+ * NULL. Checks afterwards. */
 enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
                            uint64_t create_pages_max, const struct world_trouble *trouble,
                            uint64_t *page_out);
