@@ -106,11 +106,11 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, uint64_t own_stream_id)
         take(lane);
         had_any |= lane->n != 0;
         empty(heap, lane);
-        if (lane->batch && vpmm_atomic_load(&lane->stream_id) != own_stream_id) {
+        if (lane->batch)
             fences[n_fences++] = detach(lane);
-            /* Somebody else wants what is freed there: its next frees are told of at once. */
+        /* Somebody else wants what is freed there: its next frees are told of at once. */
+        if (vpmm_atomic_load(&lane->stream_id) != own_stream_id)
             lane->n_joined_max = 1;
-        }
         give(lane);
     }
     vpmm_heap_check(heap);

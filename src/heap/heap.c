@@ -171,11 +171,8 @@ uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number)
 
 void vpmm_heap_note_tightness(struct vpmm_heap *heap)
 {
-    struct vpmm_pool_totals totals;
-    if (vpmm_atomic_load(&heap->is_tight))
-        return;
-    vpmm_pool_totals(heap->pool, &totals);
-    if (totals.held_pages > heap->device_bytes / heap->page_bytes / 100 * TIGHT_PERCENT)
+    uint64_t limit = heap->device_bytes / heap->page_bytes / 100 * TIGHT_PERCENT;
+    if (!vpmm_atomic_load(&heap->is_tight) && vpmm_pool_held_pages(heap->pool) > limit)
         vpmm_atomic_store(&heap->is_tight, 1);
 }
 

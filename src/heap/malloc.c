@@ -61,10 +61,12 @@ enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t crea
 
 /* The pages that may be created for a cudaMalloc of `pages` before it has to wait for what cudaFree
  * left pending. */
-static uint64_t pages_within_slack(const struct vpmm_heap *heap, uint64_t pages)
+static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
 {
     struct vpmm_pool_totals totals;
+    vpmm_lock_take(&heap->lock);
     vpmm_pool_totals(heap->pool, &totals);
+    vpmm_lock_give(&heap->lock);
     uint64_t device_pages = heap->device_bytes / heap->page_bytes;
     uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
     uint64_t share = totals.live_pages_peak / 100 * heap->params.slack_percent;
@@ -103,16 +105,14 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
     }
 }
 
-/* What is not known of other streams' frees is asked for only where the stream's own and what is
- * known complete do not do: events are what does not scale with threads. */
+/* What the lane does not have is looked for among all that is free and complete by now, merged as
+ * far as it can be: a fit that knows only a part of that leaves holes that later requests pay for.
+ */
 static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
-    if (status != VPMM_NOT_FOUND)
-        return status;
     (void)vpmm_cache_gather(serving->heap, serving->view.stream_id);
     (void)vpmm_heap_settle(serving->heap);
-    status = vpmm_serving_fit(serving, address_out);
+    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
     return status;

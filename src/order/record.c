@@ -128,7 +128,7 @@ static uint32_t unpark(struct vpmm_order *order, struct vpmm_context *context, u
 static enum vpmm_status publish_open(struct vpmm_order *order, const struct attempt *attempt)
 {
     struct vpmm_slot *slot = vpmm_slot_of(order, attempt->open);
-    if (!slot)
+    if (!slot || vpmm_atomic_load(&slot->kind) != VPMM_FENCE_IS_OPEN)
         return VPMM_NOT_FOUND;
     uint32_t number = vpmm_slot_number(attempt->open);
     vpmm_open_drop(order, number);

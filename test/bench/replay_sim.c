@@ -132,11 +132,11 @@ static void print_row(const char *name, unsigned number, const struct replay_pas
     const struct vpmm_heap_counts *counts = &pass->counts;
     const struct priced_tally *tally = &pass->tally;
     printf("%s,%u,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.4f,%" PRIu64 ",%" PRIu64
-           ",%" PRIu64 ",%" PRIu64,
+           ",%" PRIu64,
            name, number, pass->calls, pass->refused, pass->live_peak_bytes, pass->held_peak_bytes,
            ratio(pass), pass->driver_ns, pass->own_ns, pass->waited_us);
     printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-           ",%" PRIu64,
+           ",%" PRIu64 ",%" PRIu64,
            counts->cache_hits, counts->fits, counts->revives, counts->stitches, counts->grows,
            counts->host_waits, counts->stream_waits, tally->calls[PRICE_CREATE],
            extents_moved(pass));

@@ -23,6 +23,11 @@ vpmm_stream_handle device_stream(int stream)
     return (vpmm_stream_handle)(uintptr_t)(STREAM_BASE + stream);
 }
 
+uint64_t device_stream_id(int stream)
+{
+    return (uint64_t)stream + 1;
+}
+
 vpmm_context_handle device_context(int context)
 {
     return (vpmm_context_handle)(uintptr_t)(CONTEXT_BASE + context);
@@ -97,7 +102,7 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
         return VPMM_CONTEXT_GONE;
     bool captures = device->streams[stream].is_capturing;
     *facts_out = (struct vpmm_stream_facts){.context = device_context(context_of(stream)),
-                                            .id = captures ? 0 : (uint64_t)stream + 1,
+                                            .id = captures ? 0 : device_stream_id(stream),
                                             .is_legacy = is_legacy(stream),
                                             .is_capturing = captures};
     return VPMM_OK;

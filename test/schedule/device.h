@@ -14,7 +14,7 @@
 #define DEVICE_CONTEXTS 2
 #define DEVICE_EVENTS 64
 #define DEVICE_EXTENTS 32
-#define DEVICE_PAGES 64
+#define DEVICE_PAGES 128
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20)
 #define DEVICE_BASE ((uint64_t)1 << 40)
 
@@ -70,6 +70,7 @@ struct gpu {
 struct gpu *device_create(uint64_t total_pages);
 
 vpmm_stream_handle device_stream(int stream);
+uint64_t device_stream_id(int stream);
 vpmm_context_handle device_context(int context);
 
 /* What the program and the device themselves do; each one step. */

@@ -26,7 +26,7 @@ static struct {
     bool is_running;
     int current;
     const struct step *pending[SCHEDULE_THREADS]; /* NULL: the thread has ended */
-    unsigned ranks[SCHEDULE_THREADS + 1];
+    unsigned ranks[SCHEDULE_THREADS + 1], latches[SCHEDULE_THREADS + 1];
     struct moment moments[SCHEDULE_STEPS + 1];
     int n;       /* steps of this run so far */
     int n_given; /* steps whose choice is given */
@@ -41,6 +41,11 @@ int schedule_thread(void)
 unsigned *schedule_ranks(void)
 {
     return &run.ranks[run.current];
+}
+
+unsigned *schedule_latches(void)
+{
+    return &run.latches[run.current];
 }
 
 /* ---- what is to be tried ---- */
@@ -186,6 +191,7 @@ static void run_once(void)
     race_reset();
     memset(run.pending, 0, sizeof run.pending);
     memset(run.ranks, 0, sizeof run.ranks);
+    memset(run.latches, 0, sizeof run.latches);
     run.n = 0;
     run.is_cut = false;
     static const struct step begin = {.what = "begin"};
@@ -210,6 +216,7 @@ static void begin(const struct schedule_case *test)
         run.n_threads++;
     memset(run.moments, 0, sizeof run.moments);
     memset(run.ranks, 0, sizeof run.ranks);
+    memset(run.latches, 0, sizeof run.latches);
     run.n = run.n_given = 0;
     race_forget_counters();
     arena_reset();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The locks and conditions of base/lock.h as steps: a thread that would block is not let go on, so
  * a deadlock or a wake-up that is lost shows as threads of which none may go on. A condition wakes
- * only when it is broadcast. Ranks are checked in every build. */
+ * only when it is broadcast. Ranks are checked in every build; of
+ * latches a thread may hold several. */
 #include "base/lock.h"
 
 #include "schedule.h"
@@ -92,14 +93,16 @@ static bool latch_is_free(const void *argument)
     return atomic_load_explicit(&latch->is_taken, memory_order_relaxed) == 0;
 }
 
+/* In the latch itself stands what stands in a lock: 1 + the thread that holds it. */
 void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
     struct step step = {.what = "take a latch", .may = latch_is_free, .argument = latch};
-    expect(*schedule_ranks() >> rank == 0);
+    expect(*schedule_ranks() >> rank >> 1 == 0);
     step_touch(&step, latch, TOUCH_TAKES);
     schedule_step(&step);
     *schedule_ranks() |= 1u << rank;
-    atomic_store_explicit(&latch->is_taken, 1, memory_order_relaxed);
+    ++*schedule_latches();
+    atomic_store_explicit(&latch->is_taken, (uint32_t)schedule_thread() + 1, memory_order_relaxed);
 }
 
 _Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank)
@@ -114,7 +117,10 @@ void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
     struct step step = {.what = "give a latch"};
     step_touch(&step, latch, TOUCH_GIVES);
     schedule_step(&step);
-    *schedule_ranks() &= ~(1u << rank);
+    expect(atomic_load_explicit(&latch->is_taken, memory_order_relaxed) ==
+           (uint32_t)schedule_thread() + 1);
+    if (--*schedule_latches() == 0)
+        *schedule_ranks() &= ~(1u << rank);
     atomic_store_explicit(&latch->is_taken, 0, memory_order_relaxed);
 }
 

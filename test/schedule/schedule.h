@@ -80,6 +80,8 @@ void schedule_counters(const volatile void *start, size_t bytes);
 
 /* The ranks of the locks that the running thread holds, one bit each. */
 unsigned *schedule_ranks(void);
+/* How many latches it holds. */
+unsigned *schedule_latches(void);
 
 /* Returns when the explorer lets the thread do it. */
 void schedule_step(const struct step *step);

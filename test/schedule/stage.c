@@ -130,9 +130,36 @@ struct stage_heap *stage_heap(uint64_t device_pages, uint64_t eager_pages)
     return stage;
 }
 
-static uint64_t *owner_of(struct stage_heap *stage, uint64_t address)
+static uint64_t page_of(uint64_t address)
 {
-    return &stage->owners[(address - DEVICE_BASE) / DEVICE_PAGE_BYTES];
+    return (address - DEVICE_BASE) / DEVICE_PAGE_BYTES;
+}
+
+void stage_know(struct stage_heap *stage, int stream)
+{
+    expect(!vpmm_order_stream(stage->order, device_stream(stream), &stage->streams[stream]));
+}
+
+static struct vpmm_stream look_up(const struct stage_heap *stage, int stream)
+{
+    struct vpmm_stream known = stage->streams[stream];
+    if (!known.context)
+        expect(!vpmm_order_stream(stage->order, device_stream(stream), &known));
+    return known;
+}
+
+/* The new owner comes after all that others left behind, but its own stream's. A step, so that each
+ * order of this and the end of that work is seen. */
+static void expect_done(const struct stage_heap *stage, uint64_t page, int stream)
+{
+    struct step step = {.what = "begin to use pages"};
+    for (int i = 0; i < DEVICE_STREAMS; i++)
+        if (stage->marks[page][i])
+            step_touch(&step, &stage->device->streams[i].done, TOUCH_READS);
+    if (step.n_touches)
+        schedule_step(&step);
+    for (int i = 0; i < DEVICE_STREAMS; i++)
+        expect(stage->device->streams[i].done >= stage->marks[page][i] || (stream && i == stream));
 }
 
 uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
@@ -141,16 +168,27 @@ uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
     struct vpmm_request request = {.bytes = pages * DEVICE_PAGE_BYTES, .context = stage->context};
     uint64_t address;
     if (stream) {
-        expect(!vpmm_order_stream(stage->order, device_stream(stream), &known));
+        known = look_up(stage, stream);
         request.stream = &known;
     }
     if (vpmm_heap_malloc(stage->heap, &request, &address))
         return 0;
-    for (uint64_t i = 0; i < pages; i++) {
-        expect(owner_of(stage, address)[i] == 0);
-        owner_of(stage, address)[i] = (uint64_t)schedule_thread() + 1;
+    stage->n_mallocs++;
+    for (uint64_t page = page_of(address); page < page_of(address) + pages; page++) {
+        expect(stage->owners[page] == 0);
+        stage->owners[page] = (uint64_t)schedule_thread() + 1;
+        expect_done(stage, page, stream);
     }
     return address;
+}
+
+/* cudaFree stands for the work of the whole context, the first. */
+static void leave(struct stage_heap *stage, uint64_t page, int stream)
+{
+    stage->owners[page] = 0;
+    for (int i = 0; i < DEVICE_STREAMS; i++)
+        if (stream ? i == stream : i < DEVICE_STREAMS / DEVICE_CONTEXTS)
+            stage->marks[page][i] = stage->device->streams[i].queued;
 }
 
 enum vpmm_status stage_heap_free(struct stage_heap *stage, uint64_t address, uint64_t pages,
@@ -159,10 +197,12 @@ enum vpmm_status stage_heap_free(struct stage_heap *stage, uint64_t address, uin
     struct vpmm_stream known;
     enum vpmm_status waited;
     for (uint64_t i = 0; i < pages; i++)
-        owner_of(stage, address)[i] = 0;
+        leave(stage, page_of(address) + i, stream);
     if (stream)
-        expect(!vpmm_order_stream(stage->order, device_stream(stream), &known));
-    return vpmm_heap_free(stage->heap, address, stream ? &known : NULL, &waited);
+        known = look_up(stage, stream);
+    enum vpmm_status status = vpmm_heap_free(stage->heap, address, stream ? &known : NULL, &waited);
+    stage->n_frees += !status;
+    return status;
 }
 
 struct vpmm_pool_totals stage_totals(const struct stage_heap *stage)
@@ -172,15 +212,53 @@ struct vpmm_pool_totals stage_totals(const struct stage_heap *stage)
     return totals;
 }
 
+/* Whoever may have the page by its fence: everybody (stream 0), or a stream. */
+static void expect_fence(const struct stage_heap *stage, uint64_t page, vpmm_fence fence)
+{
+    for (int i = 0; i < DEVICE_STREAMS; i++) {
+        uint64_t stream_id = i ? device_stream_id(i) : 0;
+        if (vpmm_order_ask(stage->order, fence, stream_id) != VPMM_VERDICT_PENDING)
+            expect_done(stage, page, i);
+    }
+}
+
+void stage_expect_fences(const struct stage_heap *stage)
+{
+    uint64_t cursor = 0;
+    struct vpmm_region_view view;
+    while (vpmm_pool_next(vpmm_heap_pool(stage->heap), &cursor, &view))
+        for (uint64_t i = 0; i < view.pages && view.state == VPMM_REGION_FREE; i++)
+            expect_fence(stage, page_of(view.address) + i, view.fence);
+}
+
+void stage_expect_no_fences(struct vpmm_order *order)
+{
+    struct vpmm_order_totals totals;
+    uint32_t n_living = 0;
+    struct vpmm_context *context;
+    for (uint64_t id = 1; (context = vpmm_order_context_by_id(order, id)) != NULL; id++)
+        n_living += !vpmm_context_is_gone(context);
+    for (int i = 0; i < 2; i++)
+        (void)vpmm_order_poll(order);
+    vpmm_order_totals(order, &totals);
+    expect(totals.fences == 0);
+    expect(!order->first_open && !order->first_joined);
+    expect(order->slots.n_used == n_living);
+}
+
 void stage_heap_check(struct stage_heap *stage)
 {
+    struct vpmm_heap_counts counts;
     const char *broken = vpmm_heap_audit(stage->heap);
     if (broken)
         schedule_fail("audit: %s", broken);
     expect(stage_totals(stage).busy_pages == 0);
+    vpmm_heap_counts(stage->heap, &counts);
+    expect(counts.mallocs == stage->n_mallocs && counts.frees == stage->n_frees);
     for (int i = 0; i < DEVICE_STREAMS; i++)
         device_finish(stage->device, i);
     vpmm_heap_destroy(stage->heap);
+    stage_expect_no_fences(stage->order);
     vpmm_order_destroy(stage->order);
     device_expect_empty(stage->device);
     expect(schedule_maps() == 0);
