@@ -46,11 +46,26 @@ static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *
     return vpmm_region_pages(vpmm_region_record(pool, number)) >= pages ? number : 0;
 }
 
+/* How what is missing is created; `room` pages are left in the hole behind it. */
+static void cut(const struct vpmm_pool *pool, uint64_t room, uint64_t create_pages_max,
+                struct vpmm_place *place)
+{
+    uint64_t held_pages = vpmm_atomic_load(&pool->counters.held_pages);
+    uint64_t live_pages = vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_LIVE]);
+    uint64_t missing = place->harvest.missing;
+    place->unit = vpmm_policy_unit(&pool->params, held_pages, missing);
+    place->extra = vpmm_policy_extra(place->unit, live_pages, missing);
+    if (place->extra > room || missing + place->extra > create_pages_max)
+        place->extra = 0;
+    place->cost.created_pages += place->extra;
+    place->cost.extents += vpmm_policy_cuts(place->unit, missing + place->extra);
+}
+
 /* Completes a place that has its base: fills a hole with `pages` of what is available, and new
  * memory. False when no hole is large enough. A surplus that no hole has room for is not worth
  * another root. */
 static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available, uint64_t pages,
-                 struct vpmm_place *place)
+                 uint64_t create_pages_max, struct vpmm_place *place)
 {
     struct vpmm_harvest *harvest = &place->harvest;
     vpmm_policy_harvest(available, pages, true, harvest);
@@ -62,12 +77,10 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
     if (!hole)
         return false;
     place->target = vpmm_region_span(pool, vpmm_region_record(pool, hole));
-    place->target.pages = pages + harvest->surplus;
     place->cost = (struct vpmm_cost){harvest->missing, harvest->extents};
-    if (harvest->missing) {
-        place->unit = vpmm_policy_unit(&pool->params, harvest->missing);
-        place->cost.extents += vpmm_policy_cuts(place->unit, harvest->missing);
-    }
+    if (harvest->missing)
+        cut(pool, place->target.pages - pages, create_pages_max, place);
+    place->target.pages = pages + harvest->surplus + place->extra;
     return true;
 }
 
@@ -94,7 +107,7 @@ static bool try_base(struct choice *choice, uint32_t number)
     if (place.base.pages >= want->pages || !find_hole(pool, &place.base, pages))
         return false;
     count_available(pool, want, &place.base, pages, &others);
-    if (!fill(pool, &others, pages, &place))
+    if (!fill(pool, &others, pages, want->create_pages_max, &place))
         return false;
     const struct vpmm_cost *best = &choice->best.cost;
     bool wins = choice->best.base.pages ? vpmm_policy_is_better(&place.cost, best)
@@ -148,7 +161,8 @@ enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_wan
     vpmm_harvest_refresh(pool);
     count_available(pool, want, &no_base, want->pages, &all);
     choice.best.base = no_base;
-    bool has_hole = choice.found = fill(pool, &all, want->pages, &choice.best);
+    bool has_hole = choice.found =
+        fill(pool, &all, want->pages, want->create_pages_max, &choice.best);
     try_bases(&choice);
     if (choice.found && choice.best.cost.created_pages <= want->create_pages_max) {
         *place_out = choice.best;
@@ -164,7 +178,7 @@ enum vpmm_status vpmm_place_growth(const struct vpmm_pool *pool, uint64_t pages,
 {
     static const struct vpmm_mix nothing;
     struct vpmm_place place = {.cost = {0, 0}};
-    if (!fill(pool, &nothing, pages, &place))
+    if (!fill(pool, &nothing, pages, pages, &place))
         return VPMM_NO_SPACE;
     *place_out = place;
     return VPMM_OK;

@@ -21,7 +21,7 @@ static struct vpmm_draft *draft_create(const struct vpmm_pool *pool, const struc
     draft->extents = (uint32_t *)(void *)(draft->groups + n_moves);
     draft->base = place->base;
     draft->target = place->target;
-    draft->surplus = place->harvest.surplus;
+    draft->surplus = place->harvest.surplus + place->extra;
     return draft;
 }
 
@@ -87,7 +87,7 @@ static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_wan
 static enum vpmm_status place_surplus(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                                       const struct vpmm_place *place, struct vpmm_draft *draft)
 {
-    if (!draft->surplus)
+    if (!place->harvest.surplus)
         return VPMM_OK;
     uint32_t last = draft->plan.n_steps - 1;
     uint32_t i = last;
@@ -106,7 +106,7 @@ static enum vpmm_status place_surplus(struct vpmm_pool *pool, const struct vpmm_
 
 static void add_creates(const struct vpmm_place *place, struct vpmm_draft *draft)
 {
-    for (uint64_t left = place->harvest.missing; left;) {
+    for (uint64_t left = place->harvest.missing + place->extra; left;) {
         VPMM_STEP();
         uint64_t pages = vpmm_policy_cut(place->unit, left);
         draft->plan.steps[draft->plan.n_steps++] = (struct vpmm_step){

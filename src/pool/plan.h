@@ -7,13 +7,14 @@
 #include "pool/policy.h"
 
 /* A way to serve a request. The result begins with `base` and goes on into `target`, which ends in
- * the surplus. */
+ * what is not needed: a surplus, or extra pages. */
 struct vpmm_place {
     struct vpmm_span
         base; /* usable free regions that stay where they are; no pages: there are none */
     struct vpmm_span target; /* the part of a hole to be filled; no pages: nothing to do */
     struct vpmm_harvest harvest;
-    uint64_t unit; /* new memory is cut into this many pages at most */
+    uint64_t unit;  /* new memory is cut into this many pages at most */
+    uint64_t extra; /* pages created beyond the need, at the end of target */
     struct vpmm_cost cost;
 };
 

@@ -4,17 +4,30 @@
 #include <assert.h>
 #include <string.h>
 
+#define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-/* An allocation's new memory is cut into at least so many extents, and fewer than twice as many
- * while they stay below the limits: fewer handles are faster, smaller ones can be harvested sooner.
- */
-#define CUTS 4
+/* Chosen by replaying recorded programs on the simulated device (docs/EXTENTS.md): fewer handles
+ * are faster, smaller ones can be harvested sooner and are pinned by less.
+ *
+ * New memory is cut into at least CUTS extents, and fewer than twice as many while they stay below
+ * the limits. */
+#define CUTS 2
+#define EXTENT_MAX (64 * MIB)
 
-/* One extent is at most so large; for a request of at least HUGE_REQUEST, at most HUGE_EXTENT. */
-#define LARGE_EXTENT GIB
-#define HUGE_REQUEST (32 * GIB)
+/* So much at once may make larger ones. */
+#define LARGE_REQUEST (512 * MIB)
+#define LARGE_EXTENT (128 * MIB)
+
+/* What comes first, or is a large part of all that is held, hardly is there to be taken apart. */
+#define HUGE_REQUEST (8 * GIB)
+#define HUGE_CUTS 4
 #define HUGE_EXTENT (4 * GIB)
+
+/* At most so many pages, and this share of what is live, are created for the sake of fewer extents.
+ */
+#define EXTRA_PAGES_MAX 8
+#define EXTRA_SHARE 200
 
 static uint64_t power_of_two_to(uint64_t pages)
 {
@@ -33,14 +46,41 @@ static uint64_t at_least_one(uint64_t pages)
     return pages ? pages : 1;
 }
 
-uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t pages)
+uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+                          uint64_t pages)
 {
-    uint64_t limit = pages >= HUGE_REQUEST / params->page_bytes ? HUGE_EXTENT : LARGE_EXTENT;
-    uint64_t unit = power_of_two_to(at_least_one(pages / CUTS));
+    uint64_t limit = EXTENT_MAX;
+    uint64_t cuts = CUTS;
+    if (pages >= LARGE_REQUEST / params->page_bytes)
+        limit = LARGE_EXTENT;
+    bool is_first = held_pages == 0 && limit == LARGE_EXTENT;
+    if (is_first || (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)) {
+        limit = HUGE_EXTENT;
+        cuts = HUGE_CUTS;
+    }
+    uint64_t unit = power_of_two_to(at_least_one(pages / cuts));
     uint64_t unit_max = power_of_two_to(at_least_one(limit / params->page_bytes));
     if (params->extent_pages_max && params->extent_pages_max < unit_max)
         unit_max = power_of_two_to(params->extent_pages_max);
     return unit < unit_max ? unit : unit_max;
+}
+
+uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing)
+{
+    uint64_t allowed = live_pages / EXTRA_SHARE;
+    uint64_t fewest = vpmm_policy_cuts(unit, missing);
+    uint64_t best = 0;
+    if (allowed > EXTRA_PAGES_MAX)
+        allowed = EXTRA_PAGES_MAX;
+    for (uint64_t power = 2; power <= unit; power *= 2) {
+        uint64_t extra = (power - missing % power) % power;
+        uint64_t cuts = vpmm_policy_cuts(unit, missing + extra);
+        if (extra <= allowed && cuts < fewest) {
+            fewest = cuts;
+            best = extra;
+        }
+    }
+    return best;
 }
 
 uint64_t vpmm_policy_cut(uint64_t unit, uint64_t left)

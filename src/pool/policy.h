@@ -19,8 +19,12 @@ struct vpmm_mix {
 unsigned vpmm_policy_class(uint64_t pages);
 
 /* New memory of `pages` in all is cut into extents of this many pages, and its rest into smaller
- * ones. */
-uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t pages);
+ * ones. `held_pages`: before. */
+uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+                          uint64_t pages);
+
+/* How many pages should be created along with `missing`, because that makes fewer extents. */
+uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing);
 
 /* The size of the next extent while `left` pages are still to be created; at most `unit`. */
 uint64_t vpmm_policy_cut(uint64_t unit, uint64_t left);

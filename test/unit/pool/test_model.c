@@ -132,8 +132,10 @@ static void step_malloc(struct model *model)
     else if (!trouble.is_stuck)
         assert_int_equal(after.held_pages, before.held_pages);
     assert_true(after.created_pages - before.created_pages <= create_pages_max);
+    /* A few more than needed may be created, where that makes fewer extents. */
+    uint64_t extra = before.live_pages / 200 < 8 ? before.live_pages / 200 : 8;
     assert_true(trouble.is_stuck || after.created_pages == before.created_pages ||
-                after.created_pages - before.created_pages + usable_pages <= pages);
+                after.created_pages - before.created_pages + usable_pages <= pages + extra);
     if (status == VPMM_NO_SPACE) {
         world_add_root(world, model->root_pages, 64);
         model->root_pages += 64;

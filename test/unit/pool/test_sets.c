@@ -148,7 +148,7 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
     for (uint64_t max = 0; max <= 9; max++) {
         struct vpmm_pool_params params = {(uint64_t)2 << 20, max, 0};
         for (uint64_t pages = 1; pages < 3000; pages++) {
-            uint64_t unit = vpmm_policy_unit(&params, pages);
+            uint64_t unit = vpmm_policy_unit(&params, 1, pages);
             uint64_t left = pages;
             uint64_t n = 0;
             for (; left; n++) {
@@ -158,8 +158,8 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
                 left -= cut;
             }
             assert_int_equal(n, vpmm_policy_cuts(unit, pages));
-            if (max == 0 && pages >= 4 && (pages & (pages - 1)) == 0)
-                assert_in_range(n, 4, 8);
+            if (max == 0 && pages >= 2 && pages <= 64 && (pages & (pages - 1)) == 0)
+                assert_int_equal(n, 2);
         }
     }
 }
@@ -169,12 +169,31 @@ static void extents_grow_with_the_request_up_to_a_limit(void **state)
     (void)state;
     struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
     uint64_t gib = 512;
-    assert_int_equal(vpmm_policy_unit(&params, gib), gib / 4);
-    assert_int_equal(vpmm_policy_unit(&params, 16 * gib), gib);
-    assert_int_equal(vpmm_policy_unit(&params, 40 * gib), 4 * gib);
-    assert_int_equal(vpmm_policy_unit(&params, 400 * gib), 4 * gib);
+    const uint64_t held = 64 * gib;
+    assert_int_equal(vpmm_policy_unit(&params, held, gib / 4), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, held, gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, held, 8 * gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, held, 16 * gib), 4 * gib);
+    assert_int_equal(vpmm_policy_unit(&params, held, 400 * gib), 4 * gib);
+    assert_int_equal(vpmm_policy_unit(&params, 0, gib), gib / 4);
+    assert_int_equal(vpmm_policy_unit(&params, 0, 8 * gib), 2 * gib);
+    assert_int_equal(vpmm_policy_unit(&params, 0, gib / 4), gib / 16);
     params.page_bytes = (uint64_t)8 << 30;
-    assert_int_equal(vpmm_policy_unit(&params, 100), 1);
+    assert_int_equal(vpmm_policy_unit(&params, 0, 100), 1);
+}
+
+/* A few pages more where that saves extents, never more than a small share of what is live. */
+static void a_rest_is_rounded_up_where_that_saves_extents(void **state)
+{
+    (void)state;
+    assert_int_equal(vpmm_policy_extra(32, 100000, 127), 1);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 128), 0);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 121), 7);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 17), 0);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 19), 1);
+    assert_int_equal(vpmm_policy_extra(32, 200, 127), 1);
+    assert_int_equal(vpmm_policy_extra(32, 199, 127), 0);
+    assert_int_equal(vpmm_policy_extra(1, 100000, 127), 0);
 }
 
 static uint64_t pages_of(const struct vpmm_mix *mix)
@@ -225,6 +244,7 @@ int main(void)
         cmocka_unit_test(bits_find_what_an_array_finds),
         cmocka_unit_test(new_memory_is_cut_exactly_into_powers_of_two),
         cmocka_unit_test(extents_grow_with_the_request_up_to_a_limit),
+        cmocka_unit_test(a_rest_is_rounded_up_where_that_saves_extents),
         cmocka_unit_test(a_harvest_leaves_nothing_out_and_takes_nothing_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
