@@ -128,7 +128,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     close_report(fd);
 }
 
-#define FIGURES 21
+#define FIGURES 22
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
 };
@@ -159,6 +159,7 @@ static void count_heap(struct vpmm_heap *heap, struct figures *figures)
         {"trimmed_bytes", "given back on request", counts.trimmed_bytes, true},
         {"mallocs", "allocations", counts.mallocs, false},
         {"frees", "frees", counts.frees, false},
+        {"cache_hits", "served from the front cache", counts.cache_hits, false},
         {"fits", "served without a driver call", counts.fits, false},
         {"revives", "served at an old address", counts.revives, false},
         {"stitches", "served by moving pages", counts.stitches, false},
