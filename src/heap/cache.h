@@ -21,7 +21,7 @@
 #ifndef VPMM_LANE_WAYS
 #    define VPMM_LANE_WAYS 4u
 #endif
-#define VPMM_LANES (VPMM_LANE_SETS * VPMM_LANE_WAYS)
+#define VPMM_LANES ((size_t)VPMM_LANE_SETS * VPMM_LANE_WAYS)
 #ifndef VPMM_LANE_REGIONS
 #    define VPMM_LANE_REGIONS 64u
 #endif
