@@ -80,19 +80,22 @@ bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence
             return false;
         if (view.kind == VPMM_FENCE_IS_JOINED)
             *rest = view.rest;
-        /* A part that was open when it was joined may be a joined fence of one part by now, which
-         * stands for work of its stream alone whatever event tells of it. */
+        /* A fence that was open refers to one with an event, and stands for the work of its stream
+         * alone whatever the event tells of: that is the part. */
         uint64_t stream_id = view.stream_id;
+        vpmm_fence part = fence;
         bool is_pending = true;
         while (is_pending && view.kind == VPMM_FENCE_IS_JOINED) {
             fence = view.part;
+            part = stream_id ? part : fence;
             is_pending = vpmm_slot_look(order, fence, &view);
             stream_id = stream_id ? stream_id : view.stream_id;
         }
         if (!is_pending)
             continue;
         view.stream_id = stream_id;
-        *part_out = fence;
+        view.event_fence = fence;
+        *part_out = part;
         *view_out = view;
         return true;
     }

@@ -20,7 +20,8 @@ struct vpmm_slot {
     vpmm_atomic64 stream_id; /* of the stream whose work is all that it stands for; 0: of several */
     vpmm_atomic64
         begin; /* when its call began: it stands for work queued before (parked: the last call) */
-    vpmm_atomic64 part, rest; /* of a joined fence: a fence that is not joined, and any other */
+    /* Of a joined fence: a fence that is not joined, or was open, and any other. */
+    vpmm_atomic64 part, rest;
     /* enum vpmm_fence_kind. In place IS_PARKED becomes IS_CONTEXT, and IS_OPEN becomes IS_STREAM,
      * IS_CONTEXT or IS_JOINED: what the new kind needs is written before it, and read after it. */
     vpmm_atomic32 kind;
@@ -35,6 +36,7 @@ struct vpmm_slot {
 struct vpmm_slot_view {
     uint64_t stream_id, begin;
     vpmm_fence part, rest;
+    vpmm_fence event_fence; /* of vpmm_part_next: the fence that has the part's event */
     enum vpmm_fence_kind kind;
     enum vpmm_wait wait;
     uint32_t context;
@@ -157,8 +159,8 @@ uint32_t vpmm_slot_number(vpmm_fence fence);
 struct vpmm_slot *vpmm_slot_of(const struct vpmm_order *order, vpmm_fence fence);
 /* The fence is complete: its event goes back, its slot is free. It is in no queue any more. */
 void vpmm_slot_complete(struct vpmm_order *order, uint32_t number);
-/* Any thread, no lock. Takes the next fence that is neither joined nor complete out of `*rest`;
- * false at the end. */
+/* Any thread, no lock. Takes the next fence that is not complete out of `*rest`, one that is not
+ * joined, or that was open and refers to such a one; false at the end. */
 bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence *part_out,
                     struct vpmm_slot_view *view_out);
 

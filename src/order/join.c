@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "order/internal.h"
 
-/* A joined fence is an unchanging list: one part that is not joined, and the rest, which may be
- * another such list. */
+/* A joined fence is an unchanging list: one part that is not joined, or was open, and the rest,
+ * which may be another such list. */
 
 /* A sweep only gives slots back: complete they are as soon as their parts are. So past this many
  * that are not, it leaves the rest to a later one. */

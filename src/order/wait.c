@@ -59,8 +59,8 @@ enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence
         return status;
     while (!status && vpmm_part_next(order, &fence, &part, &view)) {
         vpmm_lock_take(&order->lock);
-        await_departure(order, part);
-        status = vpmm_fence_observe(order, part, driver->event_synchronize);
+        await_departure(order, view.event_fence);
+        status = vpmm_fence_observe(order, view.event_fence, driver->event_synchronize);
         vpmm_joined_sweep(order);
         vpmm_lock_give(&order->lock);
     }
@@ -113,6 +113,6 @@ enum vpmm_status vpmm_order_wait_stream(struct vpmm_order *order, vpmm_fence fen
         return VPMM_CAPTURED;
     while (!status && vpmm_part_next(order, &fence, &part, &view))
         if (view.stream_id != stream->id)
-            status = wait_part(order, part, stream);
+            status = wait_part(order, view.event_fence, stream);
     return status;
 }
