@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A fence names the work that must be complete before pages may reach a new owner. To the pool it
- * is a number; src/order knows what stands behind it. Numbers are never reused, and a number that
- * order does not know (any more) is complete. */
+ * is a number; src/order knows what stands behind it. Numbers are never reused, a later fence has a
+ * larger one, and a number that order does not know (any more) is complete. */
 #ifndef VPMM_BASE_FENCE_H
 #define VPMM_BASE_FENCE_H
 

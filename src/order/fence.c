@@ -23,8 +23,7 @@ uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enu
     vpmm_atomic_store(&slot->wait, (uint32_t)wait);
     vpmm_atomic_store(&slot->context, context);
     slot->event = slot->queue = slot->next = 0;
-    slot->generation++;
-    vpmm_atomic_store(&slot->number, slot->generation << SLOT_BITS | number);
+    vpmm_atomic_store(&slot->number, ++order->last_generation << SLOT_BITS | number);
     return number;
 }
 

@@ -2,8 +2,8 @@
 /* Private to order/: the records behind contexts, fences and events, and what the files of this
  * folder do for each other. Unless said otherwise the caller holds the order's lock, and no
  * function called with it makes a driver call. A fence number is a slot of the table of fences and
- * the generation of what lives there; when it completes, the slot's number changes, so that a
- * reader without the lock needs nothing else to see it. */
+ * above that a count of all fences ever, so that a later one is larger; when it completes, the
+ * slot's number changes, so that a reader without the lock needs nothing else to see it. */
 #ifndef VPMM_ORDER_INTERNAL_H
 #define VPMM_ORDER_INTERNAL_H
 
@@ -29,7 +29,6 @@ struct vpmm_slot {
     vpmm_atomic32 context;
     uint32_t event, queue;
     uint32_t next; /* in its queue, or in the list of joined or of open fences */
-    uint64_t generation;
 };
 
 /* A consistent copy of a slot. */
@@ -100,6 +99,7 @@ struct vpmm_order {
         calmed; /* a count of users or recorders fell to 0, or a destruction ended */
     struct vpmm_table slots, events, queues, names, captures, contexts;
     uint64_t sequence;
+    uint64_t last_generation; /* of fences */
     uint64_t next_name;
     vpmm_atomic64 n_completed; /* fences, ever */
     /* Changes whenever what a thread remembers of streams may be wrong: when a capture begins,

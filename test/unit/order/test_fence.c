@@ -324,6 +324,22 @@ static void test_without_context_record(void **state)
     assert_int_equal(kind_of(parked), VPMM_FENCE_IS_PARKED);
 }
 
+/* Who looks for the oldest looks for the smallest number. */
+static void test_a_later_fence_has_a_larger_number(void **state)
+{
+    (void)state;
+    vpmm_fence last = VPMM_FENCE_NONE;
+    for (int round = 1; round < 4; round++) {
+        for (int i = 0; i < round * 8; i++) {
+            vpmm_fence fence = free_on(0);
+            assert_true(fence > last);
+            last = fence;
+        }
+        fake_complete_context(&fake, 0);
+        assert_true(vpmm_order_poll(order));
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -333,6 +349,7 @@ int main(void)
         TEST(test_context_fence_without_a_wait),
         TEST(test_nothing_is_complete),
         TEST(test_numbers_are_not_reused),
+        TEST(test_a_later_fence_has_a_larger_number),
         TEST(test_poll_asks_little),
         TEST(test_streams_complete_apart),
         TEST(test_covers),
