@@ -180,11 +180,13 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
 {
     uint64_t cache_mallocs;
     uint64_t cache_frees;
+    uint64_t late_hits = vpmm_atomic_load(&heap->late_hits);
     vpmm_cache_counts(heap, &cache_mallocs, &cache_frees);
     *counts_out = (struct vpmm_heap_counts){
         .mallocs = vpmm_atomic_load(&heap->mallocs) + cache_mallocs,
         .frees = vpmm_atomic_load(&heap->frees) + cache_frees,
         .cache_hits = cache_mallocs,
+        .direct_hits = cache_mallocs - late_hits,
         .fits = vpmm_atomic_load(&heap->fits),
         .revives = vpmm_atomic_load(&heap->revives),
         .stitches = vpmm_atomic_load(&heap->stitches),

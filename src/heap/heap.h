@@ -119,7 +119,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int 
 /* How requests were served, since the heap was made. */
 struct vpmm_heap_counts {
     uint64_t mallocs, frees;
-    uint64_t cache_hits; /* mallocs that a stream's front cache served; they count nowhere below */
+    uint64_t cache_hits;  /* mallocs that a stream's front cache served; they count nowhere below */
+    uint64_t direct_hits; /* those of them that vpmm_heap_malloc_cached answered to its caller */
     /* How a malloc was served: without a driver call where it lay free, or at an old address; with
      * moved extents; with new ones only. */
     uint64_t fits, revives, stitches, grows;

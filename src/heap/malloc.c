@@ -157,8 +157,10 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     uint64_t pages = pages_of(heap, request);
     if (!pages)
         return VPMM_INVALID;
-    if (request->stream && vpmm_heap_malloc_cached(heap, request, address_out))
+    if (request->stream && vpmm_heap_malloc_cached(heap, request, address_out)) {
+        vpmm_atomic_add(&heap->late_hits, 1);
         return VPMM_OK;
+    }
     struct vpmm_serving serving = {
         .heap = heap, .request = request, .want = {.pages = pages, .owner = owner_of(request)}};
     serving.want.owner.id = vpmm_heap_allocation_id(heap, vpmm_heap_reserve_ids(heap, 1));

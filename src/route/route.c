@@ -253,7 +253,7 @@ void vpmm_router_counts(struct vpmm_router *router, bool is_async,
     for (uint32_t i = 0; is_async && i < n; i++) {
         struct vpmm_heap_counts counts;
         vpmm_heap_counts(vpmm_atomic_load(&router->heaps[i]), &counts);
-        counts_out[VPMM_ROUTE_POOL] += counts.cache_hits;
+        counts_out[VPMM_ROUTE_POOL] += counts.direct_hits;
     }
 }
 

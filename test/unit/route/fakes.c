@@ -221,7 +221,7 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
 
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
 {
-    *counts_out = (struct vpmm_heap_counts){.cache_hits = heap->cache_hits};
+    *counts_out = (struct vpmm_heap_counts){.direct_hits = heap->cache_hits};
 }
 
 /* What it has cached is one block, of the stream that freed it. */

@@ -109,6 +109,26 @@ static void blocks_of_both_kinds_are_served_found_and_freed_once(void **state)
     assert_int_equal(live_bytes(0), 0);
 }
 
+/* A request is counted once, whether its stream is remembered or has to be looked at. */
+static void a_request_that_the_front_cache_serves_is_counted_once(void **state)
+{
+    (void)state;
+    CUstream stream;
+    uint64_t address;
+    uint64_t counts[VPMM_ROUTE_COUNT];
+    assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+    for (int i = 0; i < 6; i++) {
+        const struct vpmm_route_request request = {.bytes = 4 * MIB,
+                                                   .is_async = true,
+                                                   .stream = (vpmm_stream_handle)stream,
+                                                   .names_default_pool = i % 2 == 1};
+        assert_int_equal(vpmm_router_malloc(router, &request, &address), VPMM_ROUTE_POOL);
+        assert_int_equal(release(address, stream), VPMM_FREED);
+    }
+    vpmm_router_counts(router, true, counts);
+    assert_int_equal(counts[VPMM_ROUTE_POOL], 6);
+}
+
 static void a_capturing_stream_neither_allocates_nor_frees(void **state)
 {
     (void)state;
@@ -192,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(blocks_of_both_kinds_are_served_found_and_freed_once),
+        TEST(a_request_that_the_front_cache_serves_is_counted_once),
         TEST(a_capturing_stream_neither_allocates_nor_frees),
         TEST(a_full_device_passes_on_and_relief_gives_memory_back),
         TEST(a_destroyed_context_takes_its_cudamalloc_memory_along),
