@@ -83,6 +83,10 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out);
 
+/* Empties the front caches, and makes the fences of all that was freed into them recorded ones
+ * (driver). */
+void vpmm_heap_gather(struct vpmm_heap *heap);
+
 /* Learns what has completed and unmaps what may be unmapped. */
 void vpmm_heap_reap(struct vpmm_heap *heap);
 

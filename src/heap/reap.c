@@ -80,6 +80,11 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
     vpmm_edit_end(heap);
 }
 
+void vpmm_heap_gather(struct vpmm_heap *heap)
+{
+    (void)vpmm_cache_gather(heap, 0);
+}
+
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
     (void)vpmm_cache_gather(heap, 0);

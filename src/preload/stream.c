@@ -58,7 +58,7 @@ static struct begin capture_begins(CUstream stream, vpmm_stream_handle null_stre
     struct begin begin = {.router = vpmm_enter(), .handle = vpmm_stream_of(stream, null_stream)};
     if (!begin.router)
         return begin;
-    begin.ticket = vpmm_order_capture_begin(vpmm_router_order(begin.router), begin.handle);
+    begin.ticket = vpmm_router_capture_begin(begin.router, begin.handle);
     vpmm_leave();
     return begin;
 }

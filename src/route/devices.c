@@ -238,3 +238,13 @@ enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int number
     *heap_out = heap;
     return VPMM_OK;
 }
+
+/* While anything captures, nobody else could close what the front caches hold open. */
+struct vpmm_context *vpmm_router_capture_begin(struct vpmm_router *router,
+                                               vpmm_stream_handle handle)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; i < n; i++)
+        vpmm_heap_gather(vpmm_atomic_load(&router->heaps[i]));
+    return vpmm_order_capture_begin(router->order, handle);
+}

@@ -130,6 +130,10 @@ void vpmm_router_context_made(struct vpmm_router *router, int device);
 void vpmm_router_context_leaving(struct vpmm_router *router, vpmm_context_handle handle);
 void vpmm_router_context_left(struct vpmm_router *router, vpmm_context_handle handle,
                               bool destroyed);
+/* Before the real call that begins a capture: vpmm_order_capture_begin, once all that was freed has
+ * its event. */
+struct vpmm_context *vpmm_router_capture_begin(struct vpmm_router *router,
+                                               vpmm_stream_handle handle);
 /* The current memory pool of `device` was set. */
 void vpmm_router_pool_set(struct vpmm_router *router, int device, bool is_default);
 /* cuMemPoolSetAccess on the default pool of `device` gave `peer` access. */

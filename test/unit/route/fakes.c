@@ -260,6 +260,11 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
     return vpmm_heap_trim(heap, UINT64_MAX) > 0;
 }
 
+void vpmm_heap_gather(struct vpmm_heap *heap)
+{
+    (void)heap;
+}
+
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
     assert_true(vpmm_lock_none_held());
@@ -323,4 +328,11 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
         return false;
     *view_out = views[(*cursor)++];
     return true;
+}
+
+struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    (void)order;
+    (void)handle;
+    return NULL;
 }

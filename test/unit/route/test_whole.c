@@ -146,6 +146,36 @@ static void a_capturing_stream_neither_allocates_nor_frees(void **state)
     assert_int_equal(release(block, stream), VPMM_FREED);
 }
 
+/* A context cannot be recorded while anything captures, so what was freed before is told of before.
+ */
+static void what_was_freed_before_a_capture_is_had_during_it(void **state)
+{
+    (void)state;
+    enum {
+        BLOCKS = 40
+    };
+    CUstream stream, other, captured;
+    CUgraph graph;
+    uint64_t blocks[BLOCKS], large;
+    assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+    assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &other), CUDA_SUCCESS);
+    assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &captured), CUDA_SUCCESS);
+    for (int i = 0; i < BLOCKS; i++)
+        assert_int_equal(allocate(14 * MIB, stream, &blocks[i]), VPMM_ROUTE_POOL);
+    for (int i = 0; i < BLOCKS; i++)
+        assert_int_equal(release(blocks[i], stream), VPMM_FREED);
+    struct vpmm_context *ticket = vpmm_router_capture_begin(router, (vpmm_stream_handle)captured);
+    assert_int_equal(sim_stream_begin_capture(sim, captured, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+    struct vpmm_order *order = vpmm_router_order(router);
+    vpmm_order_capture_began(order, ticket, (vpmm_stream_handle)captured, true);
+    assert_int_equal(allocate(800 * MIB, other, &large), VPMM_ROUTE_POOL);
+    assert_int_equal(sim_stream_end_capture(sim, captured, &graph), CUDA_SUCCESS);
+    vpmm_order_capture_ended(order, (vpmm_stream_handle)captured);
+    assert_int_equal(sim_graph_destroy(sim, graph), CUDA_SUCCESS);
+    assert_int_equal(release(large, other), VPMM_FREED);
+}
+
 static void a_full_device_passes_on_and_relief_gives_memory_back(void **state)
 {
     (void)state;
@@ -214,6 +244,7 @@ int main(void)
         TEST(blocks_of_both_kinds_are_served_found_and_freed_once),
         TEST(a_request_that_the_front_cache_serves_is_counted_once),
         TEST(a_capturing_stream_neither_allocates_nor_frees),
+        TEST(what_was_freed_before_a_capture_is_had_during_it),
         TEST(a_full_device_passes_on_and_relief_gives_memory_back),
         TEST(a_destroyed_context_takes_its_cudamalloc_memory_along),
         TEST(a_second_device_is_served_reached_and_freed_across),
