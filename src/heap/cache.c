@@ -94,9 +94,17 @@ void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id)
     give(lane);
 }
 
-bool vpmm_cache_gather(struct vpmm_heap *heap, uint64_t own_stream_id)
+/* An event on the stream itself does not wait for other streams' work as one of the context does.
+ * On the legacy stream it would put work in order that bare CUDA leaves alone. */
+static bool can_record_on(const struct vpmm_stream *own, uint64_t stream_id)
+{
+    return own && own->id == stream_id && !own->is_legacy;
+}
+
+bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
 {
     vpmm_fence fences[VPMM_LANES];
+    vpmm_fence own_fence = VPMM_FENCE_NONE;
     size_t n_fences = 0;
     bool had_any = false;
     if (!vpmm_atomic_load(&heap->n_lanes))
@@ -104,19 +112,25 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, uint64_t own_stream_id)
     vpmm_lock_take(&heap->lock);
     for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
         take(lane);
-        had_any |= lane->n != 0;
+        uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
+        had_any |= lane->n != 0 || lane->batch;
         empty(heap, lane);
-        if (lane->batch)
+        if (lane->batch && can_record_on(own, stream_id))
+            own_fence = detach(lane);
+        else if (lane->batch)
             fences[n_fences++] = detach(lane);
         /* Somebody else wants what is freed there: its next frees are told of at once. */
-        if (vpmm_atomic_load(&lane->stream_id) != own_stream_id)
+        if (!own || stream_id != own->id)
             lane->n_joined_max = 1;
         give(lane);
     }
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
+    /* A device that is broken tells the request itself. */
+    if (own_fence && vpmm_order_close(heap->order, own_fence, own, false))
+        had_any = true;
     vpmm_order_close_all(heap->order, fences, n_fences);
-    return had_any || n_fences;
+    return had_any;
 }
 
 /* ---- a lane for a stream ---- */

@@ -61,9 +61,9 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);
 /* Hands what all lanes hold to the pool, and closes all batches, so that what is complete can be
- * one with its neighbours. True if there was any of either. `own_stream_id`: of the request that it
- * is for, or 0. */
-bool vpmm_cache_gather(struct vpmm_heap *heap, uint64_t own_stream_id);
+ * one with its neighbours. True if there was any of either. `own`: the stream of the request that
+ * it is for, inside which the calling thread is, or NULL (driver). */
+bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own);
 
 /* Keeps all lanes as they are, while the pool is audited; with the heap's lock. */
 void vpmm_cache_hold(struct vpmm_heap *heap);

@@ -85,11 +85,11 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
 
 /* Whether anything may still become usable without the program doing anything. What a front cache
  * holds counts for nothing until it is in the pool. */
-static bool may_change(struct vpmm_heap *heap, uint64_t own_stream_id)
+static bool may_change(struct vpmm_heap *heap, const struct vpmm_stream *own)
 {
     struct vpmm_pool_totals totals;
     vpmm_fence fence;
-    (void)vpmm_cache_gather(heap, own_stream_id);
+    (void)vpmm_cache_gather(heap, own);
     vpmm_pool_totals(heap->pool, &totals);
     return vpmm_heap_busy_pages(heap, &totals) > 0 ||
            vpmm_heap_pending(heap, VPMM_WAIT_NEVER, &fence, 1) > 0;
@@ -105,7 +105,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     enum vpmm_status status = VPMM_NO_MEMORY;
     bool may_go_on = true;
     while (status == VPMM_NO_MEMORY && may_go_on) {
-        may_go_on = may_change(heap, serving->view.stream_id) && vpmm_now_ms() < limit_ms;
+        may_go_on = may_change(heap, serving->request->stream) && vpmm_now_ms() < limit_ms;
         vpmm_heap_settle_all(heap);
         status = try_again(serving, address_out);
         if (status == VPMM_NO_MEMORY && may_go_on)
@@ -139,7 +139,7 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
             break;
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }
-    while (!trimmed_bytes && relief->may_poll && may_change(heap, 0) &&
+    while (!trimmed_bytes && relief->may_poll && may_change(heap, NULL) &&
            vpmm_now_ms() < relief->end_ms) {
         vpmm_pause();
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);

@@ -89,7 +89,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
         enum vpmm_status status = vpmm_serving_fit(serving, address_out);
         if (status != VPMM_NOT_FOUND)
             return status;
-        if (!has_gathered && vpmm_cache_gather(heap, 0)) {
+        if (!has_gathered && vpmm_cache_gather(heap, NULL)) {
             (void)vpmm_heap_settle(heap);
             continue;
         }
@@ -110,7 +110,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
  */
 static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    (void)vpmm_cache_gather(serving->heap, serving->view.stream_id);
+    (void)vpmm_cache_gather(serving->heap, serving->request->stream);
     (void)vpmm_heap_settle(serving->heap);
     enum vpmm_status status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)

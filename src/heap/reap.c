@@ -82,12 +82,12 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 
 void vpmm_heap_gather(struct vpmm_heap *heap)
 {
-    (void)vpmm_cache_gather(heap, 0);
+    (void)vpmm_cache_gather(heap, NULL);
 }
 
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
-    (void)vpmm_cache_gather(heap, 0);
+    (void)vpmm_cache_gather(heap, NULL);
     vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
 }

@@ -61,10 +61,39 @@ static void test_complete_frees_are_found_behind_pending_ones(void **state)
     fixture_teardown(&f);
 }
 
+/* A stream that asks for more closes its own batch, whatever else runs in its context. */
+static void test_own_batch_waits_for_no_other_stream(void **state)
+{
+    (void)state;
+    enum {
+        SMALL = 60
+    };
+    struct fixture f;
+    volatile bool gate = false;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream busy = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t long_used = fixture_malloc(&f, 1, busy);
+    fixture_work(&f, busy, long_used, 1, true, &gate);
+    use_and_free(&f, a, SMALL, 1, NULL);
+    uint64_t own = fixture_malloc(&f, 4, a);
+    assert_int_equal(sim_stream_synchronize(f.sim, a), CUDA_SUCCESS);
+    uint64_t other;
+    enum vpmm_status status = fixture_try_malloc(&f, 100, b, &other);
+    gate = true;
+    assert_int_equal(status, VPMM_OK);
+    fixture_free(&f, other, b);
+    fixture_free(&f, own, a);
+    fixture_free(&f, long_used, busy);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete_frees_are_found_behind_pending_ones),
+        cmocka_unit_test(test_own_batch_waits_for_no_other_stream),
     };
     return cmocka_run_group_tests_name("heap/front", tests, NULL, NULL);
 }
