@@ -88,11 +88,3 @@ void vpmm_table_give(struct vpmm_table *table, uint32_t number)
     table->n_free++;
     table->n_used--;
 }
-
-void *vpmm_table_at(const struct vpmm_table *table, uint32_t number)
-{
-    if (number == 0 || number >= MAX_RECORDS)
-        return NULL;
-    char *chunk = vpmm_atomic_load(&table->chunks[number / VPMM_TABLE_CHUNK_RECORDS]);
-    return chunk ? chunk + table->record_bytes * (number % VPMM_TABLE_CHUNK_RECORDS) : NULL;
-}

@@ -48,14 +48,20 @@ uint32_t vpmm_table_take(struct vpmm_table *table);
 /* Gives `number` back; its bytes stay as they are. */
 void vpmm_table_give(struct vpmm_table *table, uint32_t number);
 
-/* The record of `number`, or NULL for 0 and for numbers that never existed. */
-void *vpmm_table_at(const struct vpmm_table *table, uint32_t number);
-
 /* The record of a number that was taken at some time. */
 static inline void *vpmm_table_record(const struct vpmm_table *table, uint32_t number)
 {
     char *chunk = vpmm_atomic_load(&table->chunks[number / VPMM_TABLE_CHUNK_RECORDS]);
     return chunk + table->record_bytes * (number % VPMM_TABLE_CHUNK_RECORDS);
+}
+
+/* The record of `number`, or NULL for 0 and for numbers that never existed. */
+static inline void *vpmm_table_at(const struct vpmm_table *table, uint32_t number)
+{
+    if (number == 0 || number / VPMM_TABLE_CHUNK_RECORDS >= VPMM_TABLE_CHUNKS)
+        return NULL;
+    char *chunk = vpmm_atomic_load(&table->chunks[number / VPMM_TABLE_CHUNK_RECORDS]);
+    return chunk ? chunk + table->record_bytes * (number % VPMM_TABLE_CHUNK_RECORDS) : NULL;
 }
 
 #endif

@@ -14,15 +14,19 @@ static uint32_t priority(uint32_t number)
     return number ^ number >> 16;
 }
 
+static struct vpmm_tree_node *node_of(const struct vpmm_tree *tree, char *record)
+{
+    return (struct vpmm_tree_node *)(void *)(record + tree->node_offset);
+}
+
 static struct vpmm_tree_node *node_at(const struct vpmm_tree *tree, uint32_t number)
 {
-    char *record = vpmm_table_at(tree->records, number);
-    return (struct vpmm_tree_node *)(void *)(record + tree->node_offset);
+    return node_of(tree, vpmm_table_record(tree->records, number));
 }
 
 static struct vpmm_tree_key key_at(const struct vpmm_tree *tree, uint32_t number)
 {
-    return tree->key(vpmm_table_at(tree->records, number));
+    return tree->key(vpmm_table_record(tree->records, number));
 }
 
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
@@ -32,20 +36,31 @@ static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
     return a.middle < b.middle || (a.middle == b.middle && a.minor < b.minor);
 }
 
+/* The node of `number`; `*is_below_out` tells whether it lies below `key`. */
+static struct vpmm_tree_node *compare(const struct vpmm_tree *tree, uint32_t number,
+                                      struct vpmm_tree_key key, bool *is_below_out)
+{
+    char *record = vpmm_table_record(tree->records, number);
+    VPMM_STEP();
+    *is_below_out = is_below(tree->key(record), key);
+    return node_of(tree, record);
+}
+
 /* The link of `number` that leads towards `key`. */
 static uint32_t *link_towards(const struct vpmm_tree *tree, uint32_t number,
                               struct vpmm_tree_key key)
 {
-    struct vpmm_tree_node *node = node_at(tree, number);
-    VPMM_STEP();
-    return is_below(key_at(tree, number), key) ? &node->right : &node->left;
+    bool goes_right;
+    struct vpmm_tree_node *node = compare(tree, number, key, &goes_right);
+    return goes_right ? &node->right : &node->left;
 }
 
 void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
 {
     struct vpmm_tree_key key = key_at(tree, number);
+    uint32_t own_priority = priority(number);
     uint32_t *link = &tree->top;
-    while (*link && priority(*link) > priority(number))
+    while (*link && priority(*link) > own_priority)
         link = link_towards(tree, *link, key);
 
     uint32_t rest = *link;
@@ -53,15 +68,17 @@ void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
     uint32_t *below = &node_at(tree, number)->left;
     uint32_t *above = &node_at(tree, number)->right;
     while (rest) {
-        uint32_t *inner = link_towards(tree, rest, key);
-        if (inner == &node_at(tree, rest)->right) {
+        bool lies_below;
+        struct vpmm_tree_node *node = compare(tree, rest, key, &lies_below);
+        if (lies_below) {
             *below = rest;
-            below = inner;
+            below = &node->right;
+            rest = node->right;
         } else {
             *above = rest;
-            above = inner;
+            above = &node->left;
+            rest = node->left;
         }
-        rest = *inner;
     }
     *below = 0;
     *above = 0;
@@ -95,10 +112,11 @@ uint32_t vpmm_tree_first_from(const struct vpmm_tree *tree, struct vpmm_tree_key
 {
     uint32_t found = 0;
     for (uint32_t at = tree->top; at;) {
-        uint32_t *link = link_towards(tree, at, key);
-        if (link == &node_at(tree, at)->left)
+        bool lies_below;
+        const struct vpmm_tree_node *node = compare(tree, at, key, &lies_below);
+        if (!lies_below)
             found = at;
-        at = *link;
+        at = lies_below ? node->right : node->left;
     }
     return found;
 }
@@ -107,10 +125,11 @@ uint32_t vpmm_tree_last_before(const struct vpmm_tree *tree, struct vpmm_tree_ke
 {
     uint32_t found = 0;
     for (uint32_t at = tree->top; at;) {
-        uint32_t *link = link_towards(tree, at, key);
-        if (link == &node_at(tree, at)->right)
+        bool lies_below;
+        const struct vpmm_tree_node *node = compare(tree, at, key, &lies_below);
+        if (lies_below)
             found = at;
-        at = *link;
+        at = lies_below ? node->right : node->left;
     }
     return found;
 }

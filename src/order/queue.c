@@ -39,7 +39,8 @@ static void give(struct vpmm_order *order, uint32_t number)
 
 static uint64_t begin_of(const struct vpmm_order *order, uint32_t slot)
 {
-    return vpmm_atomic_load(&vpmm_slot_at(order, slot)->begin);
+    const struct vpmm_slot *taken = vpmm_table_record(&order->slots, slot);
+    return vpmm_atomic_load(&taken->begin);
 }
 
 enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot_number, uint64_t stream_id)
