@@ -101,7 +101,8 @@ void vpmm_region_make_busy(struct vpmm_pool *pool, const struct vpmm_span *span)
     for (uint64_t page = span->page; page < end;) {
         VPMM_STEP();
         uint32_t number = vpmm_region_at(span->root, page);
-        page += vpmm_region_pages(vpmm_region_record(pool, number));
+        const struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+        page += vpmm_region_pages(region);
         vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);
     }
 }

@@ -3,11 +3,6 @@
 
 #include <assert.h>
 
-struct vpmm_extent *vpmm_extent_record(const struct vpmm_pool *pool, uint32_t number)
-{
-    return vpmm_table_at(&pool->extents, number);
-}
-
 struct vpmm_span vpmm_extent_span(const struct vpmm_pool *pool, const struct vpmm_extent *extent)
 {
     return (struct vpmm_span){&pool->roots[extent->root], extent->page, extent->pages};

@@ -3,11 +3,6 @@
 
 #include <stddef.h>
 
-uint64_t vpmm_region_stream(const struct vpmm_region *region)
-{
-    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? 0 : vpmm_atomic_load(&region->stream_id);
-}
-
 static struct vpmm_tree_key by_size(const void *record)
 {
     const struct vpmm_region *region = record;

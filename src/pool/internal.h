@@ -14,6 +14,7 @@
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
+#define VPMM_REGION_STATE_MASK ((uint64_t)7) /* of a record's word */
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48
 #define VPMM_ROOT_BITS 14
@@ -139,26 +140,56 @@ uint64_t vpmm_root_page(const struct vpmm_pool *pool, const struct vpmm_root *ro
 
 /* ---- region.c ---- */
 
-struct vpmm_region *vpmm_region_record(const struct vpmm_pool *pool, uint32_t number);
+/* NULL for 0; any other number was taken at some time. */
+static inline struct vpmm_region *vpmm_region_record(const struct vpmm_pool *pool, uint32_t number)
+{
+    return number ? vpmm_table_record(&pool->regions, number) : NULL;
+}
+
 /* The region that starts or ends at `page`. */
-uint32_t vpmm_region_at(const struct vpmm_root *root, uint64_t page);
+static inline uint32_t vpmm_region_at(const struct vpmm_root *root, uint64_t page)
+{
+    return vpmm_atomic_load(&root->region_at[page]);
+}
+
 /* The region that `page` lies in. */
 uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page);
 /* The neighbours in the same root; 0 when there is none. */
 uint32_t vpmm_region_left(const struct vpmm_pool *pool, uint32_t number);
 uint32_t vpmm_region_right(const struct vpmm_pool *pool, uint32_t number);
 
-enum vpmm_region_state vpmm_region_state(const struct vpmm_region *region);
-uint64_t vpmm_region_pages(const struct vpmm_region *region);
-vpmm_fence vpmm_region_fence(const struct vpmm_region *region);
-struct vpmm_span vpmm_region_span(const struct vpmm_pool *pool, const struct vpmm_region *region);
+static inline enum vpmm_region_state vpmm_region_state(const struct vpmm_region *region)
+{
+    return (enum vpmm_region_state)(vpmm_atomic_load(&region->word) & VPMM_REGION_STATE_MASK);
+}
+
+static inline uint64_t vpmm_region_pages(const struct vpmm_region *region)
+{
+    return vpmm_atomic_load(&region->pages);
+}
+
+static inline vpmm_fence vpmm_region_fence(const struct vpmm_region *region)
+{
+    return vpmm_atomic_load(&region->fence);
+}
+
+static inline struct vpmm_span vpmm_region_span(const struct vpmm_pool *pool,
+                                                const struct vpmm_region *region)
+{
+    return (struct vpmm_span){&pool->roots[region->root], region->page, vpmm_region_pages(region)};
+}
+
 struct vpmm_content vpmm_region_content(const struct vpmm_region *region);
 
 /* Any thread. Copies the record if it stands for a region and did not change meanwhile. */
 bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view *view_out,
                       uint64_t *word_out);
 /* Whether a record's word says that it is live. */
-bool vpmm_region_is_live(uint64_t word);
+static inline bool vpmm_region_is_live(uint64_t word)
+{
+    return (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_LIVE;
+}
+
 /* Any thread. live -> `state`, if the word still is `word`; touches nothing else. */
 bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state);
 /* cached -> live, with another owner. */
@@ -212,7 +243,11 @@ void vpmm_index_add(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_init(struct vpmm_pool *pool);
 /* Whose pending region it is in the trees: a stream, or 0. */
-uint64_t vpmm_region_stream(const struct vpmm_region *region);
+static inline uint64_t vpmm_region_stream(const struct vpmm_region *region)
+{
+    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? 0 : vpmm_atomic_load(&region->stream_id);
+}
+
 /* Walks a tree of regions in ascending order: the first, and the one after `number`; 0 at the end.
  */
 uint32_t vpmm_index_first(const struct vpmm_tree *tree);
@@ -225,7 +260,12 @@ uint32_t vpmm_index_below(const struct vpmm_tree *tree, uint64_t stream, uint64_
 
 /* ---- extent.c ---- */
 
-struct vpmm_extent *vpmm_extent_record(const struct vpmm_pool *pool, uint32_t number);
+/* NULL for 0; any other number was taken at some time. */
+static inline struct vpmm_extent *vpmm_extent_record(const struct vpmm_pool *pool, uint32_t number)
+{
+    return number ? vpmm_table_record(&pool->extents, number) : NULL;
+}
+
 struct vpmm_span vpmm_extent_span(const struct vpmm_pool *pool, const struct vpmm_extent *extent);
 /* The record `number` becomes an extent with one mapping. */
 void vpmm_extent_create(struct vpmm_pool *pool, uint32_t number, uint64_t handle,

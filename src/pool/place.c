@@ -43,7 +43,8 @@ static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *
     if (!base->pages)
         return vpmm_index_fit(&pool->holes, 0, pages);
     uint32_t number = vpmm_region_at(base->root, base->page + base->pages);
-    return vpmm_region_pages(vpmm_region_record(pool, number)) >= pages ? number : 0;
+    const struct vpmm_region *hole = vpmm_table_record(&pool->regions, number);
+    return vpmm_region_pages(hole) >= pages ? number : 0;
 }
 
 /* How what is missing is created; `room` pages are left in the hole behind it. */

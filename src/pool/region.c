@@ -4,19 +4,8 @@
 #include <assert.h>
 
 /* The parts of a record's word. */
-#define STATE_MASK ((uint64_t)7)
 #define IS_ASYNC ((uint64_t)8)
 #define GENERATION ((uint64_t)16)
-
-struct vpmm_region *vpmm_region_record(const struct vpmm_pool *pool, uint32_t number)
-{
-    return vpmm_table_at(&pool->regions, number);
-}
-
-uint32_t vpmm_region_at(const struct vpmm_root *root, uint64_t page)
-{
-    return vpmm_atomic_load(&root->region_at[page]);
-}
 
 uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page)
 {
@@ -39,33 +28,13 @@ uint32_t vpmm_region_right(const struct vpmm_pool *pool, uint32_t number)
     return end < root->pages ? vpmm_region_at(root, end) : 0;
 }
 
-enum vpmm_region_state vpmm_region_state(const struct vpmm_region *region)
-{
-    return (enum vpmm_region_state)(vpmm_atomic_load(&region->word) & STATE_MASK);
-}
-
-uint64_t vpmm_region_pages(const struct vpmm_region *region)
-{
-    return vpmm_atomic_load(&region->pages);
-}
-
-vpmm_fence vpmm_region_fence(const struct vpmm_region *region)
-{
-    return vpmm_atomic_load(&region->fence);
-}
-
-struct vpmm_span vpmm_region_span(const struct vpmm_pool *pool, const struct vpmm_region *region)
-{
-    return (struct vpmm_span){&pool->roots[region->root], region->page, vpmm_region_pages(region)};
-}
-
 /* Each load acquires: whoever sees a field of a later change also sees that the word has changed.
  */
 bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view *view_out,
                       uint64_t *word_out)
 {
     uint64_t word = vpmm_atomic_load(&region->word);
-    enum vpmm_region_state state = (enum vpmm_region_state)(word & STATE_MASK);
+    enum vpmm_region_state state = (enum vpmm_region_state)(word & VPMM_REGION_STATE_MASK);
     if (state == VPMM_REGION_UNUSED)
         return false;
     struct vpmm_region_view view = {
@@ -76,8 +45,9 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
         .owner = {.bytes = vpmm_atomic_load(&region->bytes),
                   .context_id = vpmm_atomic_load(&region->context_id),
                   .stream_id = vpmm_atomic_load(&region->stream_id),
-                  .id =
-                      (word & STATE_MASK) == VPMM_REGION_ZOMBIE ? 0 : vpmm_atomic_load(&region->id),
+                  .id = (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_ZOMBIE
+                            ? 0
+                            : vpmm_atomic_load(&region->id),
                   .is_async = (word & IS_ASYNC) != 0},
     };
     if (vpmm_atomic_load(&region->word) != word)
@@ -131,14 +101,9 @@ static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint6
         vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
 }
 
-bool vpmm_region_is_live(uint64_t word)
-{
-    return (word & STATE_MASK) == VPMM_REGION_LIVE;
-}
-
 bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state)
 {
-    uint64_t claimed = ((word & ~STATE_MASK) | (uint64_t)state) + GENERATION;
+    uint64_t claimed = ((word & ~VPMM_REGION_STATE_MASK) | (uint64_t)state) + GENERATION;
     return vpmm_atomic_swap_if(&region->word, &word, claimed);
 }
 
@@ -156,7 +121,7 @@ bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint6
 static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,
                           bool is_async)
 {
-    uint64_t generation = vpmm_atomic_load(&region->word) & ~(STATE_MASK | IS_ASYNC);
+    uint64_t generation = vpmm_atomic_load(&region->word) & ~(VPMM_REGION_STATE_MASK | IS_ASYNC);
     return (generation + GENERATION) | (is_async ? IS_ASYNC : 0) | (uint64_t)state;
 }
 
