@@ -27,6 +27,9 @@ enum vpmm_status {
 };
 #undef VPMM_STATUS_ENUM
 
+/* Not in line: most calls of its callers do without it, and then without its registers and stack.
+ */
+#define VPMM_APART __attribute__((noinline))
 #define VPMM_MUST_CHECK __attribute__((warn_unused_result))
 
 /* A short English text for `status`; never NULL; any thread, also in a signal handler. */

@@ -48,7 +48,7 @@ static struct vpmm_lane *set_of(const struct vpmm_heap *heap, uint64_t stream_id
 }
 
 /* The stream's lane, with its latch; NULL: it has none. */
-static struct vpmm_lane *take_lane_of(const struct vpmm_heap *heap, uint64_t stream_id)
+static inline struct vpmm_lane *take_lane_of(const struct vpmm_heap *heap, uint64_t stream_id)
 {
     struct vpmm_lane *set = set_of(heap, stream_id);
     for (unsigned i = 0; i < VPMM_LANE_WAYS; i++) {
@@ -145,7 +145,7 @@ static struct vpmm_lane *choose(struct vpmm_heap *heap, uint64_t stream_id)
     return &set[heap->n_evictions++ % VPMM_LANE_WAYS];
 }
 
-static void adopt(struct vpmm_heap *heap, uint64_t stream_id)
+VPMM_APART static void adopt(struct vpmm_heap *heap, uint64_t stream_id)
 {
     vpmm_fence left = VPMM_FENCE_NONE;
     vpmm_lock_take(&heap->lock);
@@ -173,11 +173,11 @@ static void adopt(struct vpmm_heap *heap, uint64_t stream_id)
         vpmm_order_close_all(heap->order, &left, 1);
 }
 
-/* The stream's lane with room for one more and an open batch, with its latch; NULL where it cannot
- * be had. */
-static struct vpmm_lane *take_lane_for(struct vpmm_heap *heap, const struct vpmm_stream *stream)
+/* As take_lane_for, where `lane`, which is the stream's and has its latch taken, or NULL, is not
+ * enough. */
+VPMM_APART static struct vpmm_lane *
+prepare(struct vpmm_heap *heap, const struct vpmm_stream *stream, struct vpmm_lane *lane)
 {
-    struct vpmm_lane *lane = take_lane_of(heap, stream->id);
     if (!lane || lane->n == VPMM_LANE_REGIONS) {
         if (lane)
             give(lane);
@@ -193,6 +193,16 @@ static struct vpmm_lane *take_lane_for(struct vpmm_heap *heap, const struct vpmm
     return lane;
 }
 
+/* The stream's lane with room for one more and an open batch, with its latch; NULL where it cannot
+ * be had. */
+static struct vpmm_lane *take_lane_for(struct vpmm_heap *heap, const struct vpmm_stream *stream)
+{
+    struct vpmm_lane *lane = take_lane_of(heap, stream->id);
+    if (lane && lane->n < VPMM_LANE_REGIONS && lane->batch)
+        return lane;
+    return prepare(heap, stream, lane);
+}
+
 /* ---- malloc ---- */
 
 static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
@@ -204,10 +214,10 @@ static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
     return vpmm_heap_allocation_id(heap, lane->next_id++);
 }
 
-bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, struct vpmm_owner owner,
+bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
                        uint64_t *address_out)
 {
-    struct vpmm_lane *lane = take_lane_of(heap, owner.stream_id);
+    struct vpmm_lane *lane = take_lane_of(heap, request->stream->id);
     if (!lane)
         return false;
     uint32_t i = lane->n;
@@ -216,7 +226,11 @@ bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, struct vpmm_owner
     if (i > 0) {
         uint32_t number = lane->cached[i - 1].number;
         lane->cached[i - 1] = lane->cached[--lane->n];
-        owner.id = next_id(heap, lane);
+        const struct vpmm_owner owner = {.bytes = request->bytes,
+                                         .context_id = vpmm_context_id(request->context),
+                                         .stream_id = request->stream->id,
+                                         .id = next_id(heap, lane),
+                                         .is_async = true};
         *address_out = vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
         vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
     }

@@ -48,9 +48,9 @@ struct vpmm_lane {
 VPMM_MUST_CHECK enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap);
 void vpmm_cache_finish(struct vpmm_heap *heap);
 
-/* A region of exactly `pages` that was freed on the owner's stream, for `owner`, whose id this
- * gives. No driver. False: there is none. */
-bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, struct vpmm_owner owner,
+/* A region of exactly `pages` that was freed on the request's stream. No driver. False: there is
+ * none. */
+bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
                        uint64_t *address_out);
 
 /* As vpmm_heap_free_cached. A driver call is made only where a batch is closed, and on the legacy

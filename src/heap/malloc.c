@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap/internal.h"
 
+#include "base/pages.h"
+
 /* However large the slack, the last share of the device is not taken by growth that waiting could
  * have saved. */
 #define LAST_SHARE_PERCENT 2
@@ -140,15 +142,14 @@ static uint64_t pages_of(const struct vpmm_heap *heap, const struct vpmm_request
 {
     if (request->bytes == 0 || request->bytes > heap->device_bytes)
         return 0;
-    return (request->bytes - 1) / heap->page_bytes + 1;
+    return vpmm_pages_in(request->bytes - 1, heap->page_bytes) + 1;
 }
 
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out)
 {
     uint64_t pages = pages_of(heap, request);
-    return pages && request->stream->id &&
-           vpmm_cache_malloc(heap, pages, owner_of(request), address_out);
+    return pages && request->stream->id && vpmm_cache_malloc(heap, pages, request, address_out);
 }
 
 enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
@@ -157,7 +158,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     uint64_t pages = pages_of(heap, request);
     if (!pages)
         return VPMM_INVALID;
-    if (request->stream && vpmm_heap_malloc_cached(heap, request, address_out)) {
+    if (request->stream && request->stream->id &&
+        vpmm_cache_malloc(heap, pages, request, address_out)) {
         vpmm_atomic_add(&heap->late_hits, 1);
         return VPMM_OK;
     }

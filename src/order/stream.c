@@ -88,7 +88,8 @@ static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
 /* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
  * the special handles mean one in each context. */
 struct memo {
-    uint64_t epoch, driver_id;
+    _Alignas(64) uint64_t epoch;
+    uint64_t driver_id;
     vpmm_context_handle current; /* of special handles */
     struct vpmm_stream stream;
 };
@@ -107,7 +108,7 @@ static bool is_special(vpmm_stream_handle handle)
     return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
 }
 
-static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+VPMM_APART static bool is_current(const struct vpmm_order *order, const struct memo *memo)
 {
     vpmm_context_handle current;
     return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
@@ -120,14 +121,24 @@ static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, ui
     return order->driver->stream_id(order->driver->self, handle, &id) == VPMM_OK && id == driver_id;
 }
 
+/* The memo's stream if the driver still means it by the handle, else NULL. */
+VPMM_APART static const struct vpmm_stream *confirm(const struct vpmm_order *order,
+                                                    const struct memo *memo)
+{
+    vpmm_stream_handle handle = memo->stream.handle;
+    if ((is_special(handle) && !is_current(order, memo)) ||
+        (!memo->stream.is_legacy && !has_id(order, handle, memo->driver_id)))
+        return NULL;
+    return &memo->stream;
+}
+
 const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     const struct memo *memo = memo_of(handle);
     if (memo->epoch != vpmm_atomic_load(&order->epoch) || memo->stream.handle != handle ||
-        vpmm_atomic_load(&order->n_captures) || (is_special(handle) && !is_current(order, memo)) ||
-        (!memo->stream.is_legacy && !has_id(order, handle, memo->driver_id)))
+        vpmm_atomic_load(&order->n_captures))
         return NULL;
-    return &memo->stream;
+    return confirm(order, memo);
 }
 
 /* Nothing is kept of a driver without ids: its streams have other names. */

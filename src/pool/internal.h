@@ -7,6 +7,7 @@
 #define VPMM_POOL_INTERNAL_H
 
 #include "base/bits.h"
+#include "base/pages.h"
 #include "base/step.h"
 #include "base/table.h"
 #include "base/tree.h"
@@ -14,7 +15,9 @@
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
-#define VPMM_REGION_STATE_MASK ((uint64_t)7) /* of a record's word */
+/* Of a record's word. */
+#define VPMM_REGION_STATE_MASK ((uint64_t)7)
+#define VPMM_REGION_GENERATION ((uint64_t)16)
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48
 #define VPMM_ROOT_BITS 14
@@ -129,14 +132,31 @@ struct vpmm_content {
 
 /* ---- root.c ---- */
 
-/* Any thread. The root that holds `address`, or NULL. */
-struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address);
+/* Whether `address` lies in the root, whose last byte the numbers reach. */
+static inline bool vpmm_root_holds(const struct vpmm_pool *pool, const struct vpmm_root *root,
+                                   uint64_t address)
+{
+    return address - root->address < root->pages * pool->params.page_bytes;
+}
+
+/* Any thread. The root that holds `address`, or NULL; among several, or where there is one. */
+struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address);
+static inline struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address)
+{
+    if (vpmm_atomic_load(&pool->n_roots) != 1)
+        return vpmm_root_search(pool, address);
+    return vpmm_root_holds(pool, &pool->roots[0], address) ? &pool->roots[0] : NULL;
+}
+
 /* Gives the memory of the first `n` roots back. */
 void vpmm_roots_finish(struct vpmm_pool *pool, uint32_t n);
 uint64_t vpmm_root_address(const struct vpmm_pool *pool, const struct vpmm_root *root,
                            uint64_t page);
-uint64_t vpmm_root_page(const struct vpmm_pool *pool, const struct vpmm_root *root,
-                        uint64_t address);
+static inline uint64_t vpmm_root_page(const struct vpmm_pool *pool, const struct vpmm_root *root,
+                                      uint64_t address)
+{
+    return vpmm_pages_in(address - root->address, pool->params.page_bytes);
+}
 
 /* ---- region.c ---- */
 
@@ -191,7 +211,13 @@ static inline bool vpmm_region_is_live(uint64_t word)
 }
 
 /* Any thread. live -> `state`, if the word still is `word`; touches nothing else. */
-bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state);
+static inline bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word,
+                                         enum vpmm_region_state state)
+{
+    uint64_t left = ((word & ~VPMM_REGION_STATE_MASK) | (uint64_t)state) + VPMM_REGION_GENERATION;
+    return vpmm_atomic_swap_if(&region->word, &word, left);
+}
+
 /* cached -> live, with another owner. */
 void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner);
 /* Any thread. live -> busy, if the word still is `word`. */

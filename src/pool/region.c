@@ -5,7 +5,7 @@
 
 /* The parts of a record's word. */
 #define IS_ASYNC ((uint64_t)8)
-#define GENERATION ((uint64_t)16)
+#define GENERATION VPMM_REGION_GENERATION
 
 uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page)
 {
@@ -101,12 +101,6 @@ static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint6
         vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
 }
 
-bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t word, enum vpmm_region_state state)
-{
-    uint64_t claimed = ((word & ~VPMM_REGION_STATE_MASK) | (uint64_t)state) + GENERATION;
-    return vpmm_atomic_swap_if(&region->word, &word, claimed);
-}
-
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
                        const struct vpmm_region_view *view)
 {
@@ -117,15 +111,20 @@ bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint6
     return true;
 }
 
-/* A word of the next generation. */
-static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,
-                          bool is_async)
+/* A word of the generation after that of `word`. */
+static uint64_t next_of(uint64_t word, enum vpmm_region_state state, bool is_async)
 {
-    uint64_t generation = vpmm_atomic_load(&region->word) & ~(VPMM_REGION_STATE_MASK | IS_ASYNC);
+    uint64_t generation = word & ~(VPMM_REGION_STATE_MASK | IS_ASYNC);
     return (generation + GENERATION) | (is_async ? IS_ASYNC : 0) | (uint64_t)state;
 }
 
-static void set_owner(struct vpmm_region *region, const struct vpmm_owner *owner)
+static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,
+                          bool is_async)
+{
+    return next_of(vpmm_atomic_load(&region->word), state, is_async);
+}
+
+static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
     vpmm_atomic_store(&region->bytes, owner->bytes);
     vpmm_atomic_store(&region->context_id, owner->context_id);
@@ -135,9 +134,10 @@ static void set_owner(struct vpmm_region *region, const struct vpmm_owner *owner
 
 void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    uint64_t word = next_word(region, VPMM_REGION_UNUSED, false);
+    vpmm_atomic_store(&region->word, word);
     set_owner(region, owner);
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_LIVE, owner->is_async));
+    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner->is_async));
 }
 
 void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,

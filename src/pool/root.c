@@ -20,22 +20,11 @@ uint64_t vpmm_root_address(const struct vpmm_pool *pool, const struct vpmm_root 
     return root->address + page * pool->params.page_bytes;
 }
 
-uint64_t vpmm_root_page(const struct vpmm_pool *pool, const struct vpmm_root *root,
-                        uint64_t address)
-{
-    return (address - root->address) / pool->params.page_bytes;
-}
-
-static bool holds(const struct vpmm_pool *pool, const struct vpmm_root *root, uint64_t address)
-{
-    return address >= root->address && vpmm_root_page(pool, root, address) < root->pages;
-}
-
 static struct vpmm_root *look_through(const struct vpmm_pool *pool, uint64_t address, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         VPMM_STEP();
-        if (holds(pool, &pool->roots[i], address))
+        if (vpmm_root_holds(pool, &pool->roots[i], address))
             return &pool->roots[i];
     }
     return NULL;
@@ -57,7 +46,7 @@ static uint32_t place_above(const struct vpmm_pool *pool, uint64_t address, uint
     return low;
 }
 
-struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address)
+struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address)
 {
     uint32_t n = vpmm_atomic_load(&pool->n_roots);
     if (n <= FEW_ROOTS)
@@ -69,7 +58,7 @@ struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address)
         struct vpmm_root *root =
             place ? &pool->roots[vpmm_atomic_load(&pool->roots_by_address[place - 1])] : NULL;
         if (version % 2 == 0 && vpmm_atomic_load(&pool->roots_version) == version)
-            return root && holds(pool, root, address) ? root : NULL;
+            return root && vpmm_root_holds(pool, root, address) ? root : NULL;
     }
     return look_through(pool, address, vpmm_atomic_load(&pool->n_roots));
 }

@@ -188,8 +188,8 @@ static enum vpmm_route route_of_status(enum vpmm_status status)
     }
 }
 
-static enum vpmm_route serve(struct vpmm_router *router, const struct vpmm_route_request *request,
-                             uint64_t *address_out)
+VPMM_APART static enum vpmm_route
+serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint64_t *address_out)
 {
     struct caller caller = {0};
     struct vpmm_heap *heap;
@@ -290,11 +290,10 @@ static bool free_into_cache(struct vpmm_router *router, uint64_t address, vpmm_s
     return false;
 }
 
-enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
-                                       vpmm_stream_handle handle, enum vpmm_status *status_out)
+VPMM_APART static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, uint64_t address,
+                                                       vpmm_stream_handle handle,
+                                                       enum vpmm_status *status_out)
 {
-    if (handle && free_into_cache(router, address, handle, status_out))
-        return VPMM_FREED;
     struct vpmm_region_view view;
     struct vpmm_stream stream;
     enum vpmm_status waited = VPMM_OK;
@@ -309,6 +308,14 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
         return VPMM_FREE_NOT_OURS;
     *status_out = waited;
     return VPMM_FREED;
+}
+
+enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
+                                       vpmm_stream_handle handle, enum vpmm_status *status_out)
+{
+    if (handle && free_into_cache(router, address, handle, status_out))
+        return VPMM_FREED;
+    return free_into_pool(router, address, handle, status_out);
 }
 
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
