@@ -23,7 +23,7 @@ struct vpmm_heap {
     uint64_t device_bytes;
     uint32_t n_edits;
     bool is_frozen;                /* no edit may begin: a peer is being added */
-    bool is_unsettled;             /* pending regions came back whose fences may be complete */
+    bool is_unsettled;             /* there may be pending regions whose fences are complete */
     uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
@@ -113,6 +113,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 bool vpmm_heap_settle(struct vpmm_heap *heap);
 /* The same down to the last fence: for who has waited for one. */
 void vpmm_heap_settle_all(struct vpmm_heap *heap);
+/* The same where the last settling left some for another time; true then: for who finds nothing. */
+bool vpmm_heap_settle_rest(struct vpmm_heap *heap);
 
 /* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
  * be. */

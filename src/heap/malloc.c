@@ -87,12 +87,17 @@ static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
 static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
+    bool has_settled = false;
     for (bool has_gathered = false;; has_gathered = true) {
         enum vpmm_status status = vpmm_serving_fit(serving, address_out);
         if (status != VPMM_NOT_FOUND)
             return status;
         if (!has_gathered && vpmm_cache_gather(heap, NULL)) {
             (void)vpmm_heap_settle(heap);
+            continue;
+        }
+        if (!has_settled && vpmm_heap_settle_rest(heap)) {
+            has_settled = true;
             continue;
         }
         uint64_t within = pages_within_slack(heap, serving->want.pages);
@@ -115,6 +120,8 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
     (void)vpmm_cache_gather(serving->heap, serving->request->stream);
     (void)vpmm_heap_settle(serving->heap);
     enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    if (status == VPMM_NOT_FOUND && vpmm_heap_settle_rest(serving->heap))
+        status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
     return status;

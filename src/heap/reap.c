@@ -13,9 +13,8 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
     if (heap->is_unsettled || heap->settled_completions != completions) {
-        heap->is_unsettled = false;
         heap->settled_completions = completions;
-        vpmm_pool_settle(heap->pool, &view.view);
+        heap->is_unsettled = vpmm_pool_settle(heap->pool, &view.view);
         vpmm_heap_check(heap);
     }
     vpmm_lock_give(&heap->lock);
@@ -28,9 +27,20 @@ void vpmm_heap_settle_all(struct vpmm_heap *heap)
     vpmm_request_view_init(&view, heap->order, 0);
     (void)vpmm_order_poll(heap->order);
     vpmm_lock_take(&heap->lock);
+    heap->is_unsettled = false;
     vpmm_pool_settle_all(heap->pool, &view.view);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
+}
+
+bool vpmm_heap_settle_rest(struct vpmm_heap *heap)
+{
+    vpmm_lock_take(&heap->lock);
+    bool has_rest = heap->is_unsettled;
+    vpmm_lock_give(&heap->lock);
+    if (has_rest)
+        vpmm_heap_settle_all(heap);
+    return has_rest;
 }
 
 /* An extent's handle goes first, because that alone can fail without a trace: the memory lives

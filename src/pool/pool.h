@@ -196,8 +196,8 @@ void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, 
 /* Fences that `view` now calls complete become VPMM_FENCE_NONE, and what can merge then does. Those
  * of a stream are asked about in their order until some are not complete, the others from the
  * oldest on; so many at a time that it takes O(log n) steps, and for each region that it settles.
- * What is left out another call finds. Cannot fail. */
-void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
+ * What is left out another call finds; true if there may be such. Cannot fail. */
+bool vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 /* The same for every fence, those of zombies too: for a caller that has waited. */
 void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *view);
 

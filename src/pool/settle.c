@@ -78,7 +78,8 @@ static uint64_t settle_streams(const struct settling *settling, uint64_t stream,
     }
 }
 
-static void settle(struct vpmm_pool *pool, struct vpmm_waiting *waiting,
+/* True if a bound has left some for another time. */
+static bool settle(struct vpmm_pool *pool, struct vpmm_waiting *waiting,
                    const struct vpmm_fence_view *view, const struct bounds *bounds)
 {
     struct settling settling = {pool, waiting, view, bounds};
@@ -92,22 +93,23 @@ static void settle(struct vpmm_pool *pool, struct vpmm_waiting *waiting,
     waiting->next_stream = settle_streams(&settling, first, &n);
     if (first > 1 && waiting->next_stream == 0)
         waiting->next_stream = settle_streams(&settling, 1, &n);
+    return others != VPMM_FENCE_NONE || n == bounds->streams;
 }
 
-void vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
+bool vpmm_pool_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    settle(pool, &pool->waiting_regions, view, &few);
+    return settle(pool, &pool->waiting_regions, view, &few);
 }
 
 void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    settle(pool, &pool->waiting_regions, view, &no_bounds);
-    settle(pool, &pool->waiting_zombies, view, &no_bounds);
+    (void)settle(pool, &pool->waiting_regions, view, &no_bounds);
+    (void)settle(pool, &pool->waiting_zombies, view, &no_bounds);
 }
 
 void vpmm_zombies_settle(struct vpmm_pool *pool, const struct vpmm_fence_view *view)
 {
-    settle(pool, &pool->waiting_zombies, view, &few);
+    (void)settle(pool, &pool->waiting_zombies, view, &few);
 }
 
 /* Keeps the `*n` oldest fences met so far in order, each once. */

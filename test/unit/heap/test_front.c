@@ -89,10 +89,45 @@ static void test_own_batch_waits_for_no_other_stream(void **state)
     fixture_teardown(&f);
 }
 
+/* What many streams have left complete is had before new memory, however few of them one look takes
+ * in. */
+static void test_complete_frees_of_many_streams_are_found(void **state)
+{
+    (void)state;
+    enum {
+        STREAMS = 100
+    };
+    struct fixture f;
+    struct fixture_params params;
+    fixture_params_default(&params);
+    params.sim.device_bytes = 1024 * GIB;
+    params.heap.root_bytes = 4096 * GIB;
+    fixture_setup(&f, &params);
+    CUstream streams[STREAMS];
+    uint64_t p[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        p[i] = fixture_malloc(&f, 4, streams[i]);
+        fixture_work(&f, streams[i], p[i], 4, true, NULL);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        fixture_free(&f, p[i], streams[i]);
+    vpmm_heap_reap(f.heap);
+    (void)sim_drain(f.sim);
+    CUstream other = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < STREAMS; i++)
+        p[i] = fixture_malloc(&f, 4, other);
+    assert_int_equal(fixture_totals(&f).held_pages, 4 * STREAMS);
+    for (int i = 0; i < STREAMS; i++)
+        fixture_free(&f, p[i], other);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete_frees_are_found_behind_pending_ones),
+        cmocka_unit_test(test_complete_frees_of_many_streams_are_found),
         cmocka_unit_test(test_own_batch_waits_for_no_other_stream),
     };
     return cmocka_run_group_tests_name("heap/front", tests, NULL, NULL);
