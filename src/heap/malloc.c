@@ -170,8 +170,10 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         vpmm_atomic_add(&heap->late_hits, 1);
         return VPMM_OK;
     }
-    struct vpmm_serving serving = {
-        .heap = heap, .request = request, .want = {.pages = pages, .owner = owner_of(request)}};
+    struct vpmm_serving serving;
+    serving.heap = heap;
+    serving.request = request;
+    serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(request)};
     serving.want.owner.id = vpmm_heap_allocation_id(heap, vpmm_heap_reserve_ids(heap, 1));
     vpmm_request_view_init(&serving.view, heap->order, serving.want.owner.stream_id);
     serving.want.view = &serving.view.view;

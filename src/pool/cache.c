@@ -99,8 +99,7 @@ void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_comp
     };
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
     discount_cached(share, vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
-    vpmm_region_turn(pool, number, &content);
-    (void)vpmm_region_merge(pool, number);
+    vpmm_region_turn_merged(pool, number, &content);
 }
 
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number)

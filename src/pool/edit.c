@@ -43,20 +43,34 @@ uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
     return first;
 }
 
-bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_region *right)
+/* Whether the region must be one with a neighbour of that content. */
+static bool is_alike(const struct vpmm_region *region, const struct vpmm_content *content)
 {
-    enum vpmm_region_state state = vpmm_region_state(left);
-    if (state != vpmm_region_state(right))
+    if (vpmm_region_state(region) != content->state)
         return false;
-    if (state == VPMM_REGION_HOLE)
+    if (content->state == VPMM_REGION_HOLE)
         return true;
-    bool is_alike = vpmm_region_fence(left) == vpmm_region_fence(right);
-    if (state == VPMM_REGION_ZOMBIE)
-        return is_alike && vpmm_region_content(left).age == vpmm_region_content(right).age;
-    return state == VPMM_REGION_FREE && is_alike;
+    bool has_fence = vpmm_region_fence(region) == content->fence;
+    if (content->state == VPMM_REGION_ZOMBIE)
+        return has_fence && vpmm_region_content(region).age == content->age;
+    return content->state == VPMM_REGION_FREE && has_fence;
 }
 
-/* Two neighbours become one, freed by nobody in particular where they differ. */
+bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_region *right)
+{
+    if (vpmm_region_state(left) != vpmm_region_state(right))
+        return false;
+    struct vpmm_content content = vpmm_region_content(right);
+    return is_alike(left, &content);
+}
+
+/* What two neighbours become, freed by nobody in particular where they differ. */
+static void add_neighbour(struct vpmm_content *left, const struct vpmm_content *right)
+{
+    if (right->owner.stream_id != left->owner.stream_id)
+        left->owner.stream_id = 0;
+}
+
 static uint32_t merge_pair(struct vpmm_pool *pool, uint32_t left_number, uint32_t right_number)
 {
     const struct vpmm_region *left = vpmm_region_record(pool, left_number);
@@ -67,8 +81,7 @@ static uint32_t merge_pair(struct vpmm_pool *pool, uint32_t left_number, uint32_
     struct vpmm_content content = vpmm_region_content(left);
     struct vpmm_content other = vpmm_region_content(right);
     span.pages += vpmm_region_pages(right);
-    if (other.owner.stream_id != content.owner.stream_id)
-        content.owner.stream_id = 0;
+    add_neighbour(&content, &other);
     return vpmm_region_fuse(pool, &span, &content);
 }
 
@@ -80,6 +93,33 @@ uint32_t vpmm_region_merge(struct vpmm_pool *pool, uint32_t number)
     uint32_t right = vpmm_region_right(pool, number);
     merged = right ? merge_pair(pool, number, right) : 0;
     return merged ? merged : number;
+}
+
+void vpmm_region_turn_merged(struct vpmm_pool *pool, uint32_t number,
+                             const struct vpmm_content *content)
+{
+    struct vpmm_content sum = *content;
+    struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
+    uint64_t own_pages = span.pages;
+    const struct vpmm_region *left = vpmm_region_record(pool, vpmm_region_left(pool, number));
+    const struct vpmm_region *right = vpmm_region_record(pool, vpmm_region_right(pool, number));
+    if (content->state == VPMM_REGION_FREE)
+        vpmm_harvest_note(pool, &span);
+    if (left && is_alike(left, content)) {
+        sum = vpmm_region_content(left);
+        add_neighbour(&sum, content);
+        span.page = left->page;
+        span.pages += vpmm_region_pages(left);
+    }
+    if (right && is_alike(right, content)) {
+        struct vpmm_content other = vpmm_region_content(right);
+        add_neighbour(&sum, &other);
+        span.pages += vpmm_region_pages(right);
+    }
+    if (span.pages == own_pages)
+        vpmm_region_change(pool, number, &sum);
+    else
+        (void)vpmm_region_fuse(pool, &span, &sum);
 }
 
 void vpmm_region_restore(struct vpmm_pool *pool, const struct vpmm_span *span,

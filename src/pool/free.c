@@ -31,6 +31,5 @@ void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, 
         .fence = fence,
         .owner = {.stream_id = stream_id},
     };
-    vpmm_region_turn(pool, number, &content);
-    (void)vpmm_region_merge(pool, number);
+    vpmm_region_turn_merged(pool, number, &content);
 }

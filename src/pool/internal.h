@@ -229,7 +229,10 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
                      const struct vpmm_content *content);
 /* The opposite: the record stands for nothing, but stays taken. */
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number);
-/* The region stays where it is, as something else. */
+/* The region stays where it is, as something else: what is free now is not noted for harvests. */
+void vpmm_region_change(struct vpmm_pool *pool, uint32_t number,
+                        const struct vpmm_content *content);
+/* The same, and noted. */
 void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content);
 /* The same with another state only. */
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state);
@@ -253,6 +256,9 @@ uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
 /* Whether two neighbours must be one region: holes, free regions that the same users have left,
  * and zombies that one request left behind. */
 bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_region *right);
+/* The region turns into `content`, as one with each neighbour that it must then be one with. */
+void vpmm_region_turn_merged(struct vpmm_pool *pool, uint32_t number,
+                             const struct vpmm_content *content);
 /* Merges the region with each neighbour it must be one with; the number of the result. */
 uint32_t vpmm_region_merge(struct vpmm_pool *pool, uint32_t number);
 /* Gives every region that tiles `span` the state, keeping fences, ages and owners, and merges what

@@ -140,6 +140,34 @@ void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
     vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner->is_async));
 }
 
+/* Of a record that is unused meanwhile. */
+static void describe(struct vpmm_region *region, const struct vpmm_content *content)
+{
+    vpmm_atomic_store(&region->fence, content->fence);
+    set_owner(region, &content->owner);
+    if (content->state == VPMM_REGION_ZOMBIE)
+        vpmm_atomic_store(&region->id, content->age);
+}
+
+/* Into totals and indexes. */
+static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region,
+                   const struct vpmm_content *content)
+{
+    count(pool, content->state, vpmm_region_pages(region), content->owner.bytes);
+    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
+    vpmm_index_add(pool, number);
+}
+
+/* The opposite. */
+static void forget(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region)
+{
+    enum vpmm_region_state state = vpmm_region_state(region);
+    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
+             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
+    vpmm_index_drop(pool, number);
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+}
+
 void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
                      const struct vpmm_content *content)
 {
@@ -148,38 +176,37 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
     assert(vpmm_region_state(region) == VPMM_REGION_UNUSED);
     vpmm_atomic_store(&region->address, vpmm_root_address(pool, root, span->page));
     vpmm_atomic_store(&region->pages, span->pages);
-    vpmm_atomic_store(&region->fence, content->fence);
-    set_owner(region, &content->owner);
-    if (content->state == VPMM_REGION_ZOMBIE)
-        vpmm_atomic_store(&region->id, content->age);
+    describe(region, content);
     region->page = VPMM_BITS(span->page, VPMM_PAGE_BITS);
     region->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
     vpmm_atomic_store(&root->region_at[span->page], number);
     vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);
     vpmm_bits_set(&root->region_starts, span->page);
-    count(pool, content->state, span->pages, content->owner.bytes);
-    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
-    vpmm_index_add(pool, number);
+    appear(pool, number, region, content);
 }
 
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number)
 {
-    struct vpmm_region *region = vpmm_region_record(pool, number);
-    enum vpmm_region_state state = vpmm_region_state(region);
-    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
-             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
-    vpmm_index_drop(pool, number);
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    const struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    forget(pool, number, vpmm_table_record(&pool->regions, number));
     vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);
+}
+
+void vpmm_region_change(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content)
+{
+    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    forget(pool, number, region);
+    describe(region, content);
+    appear(pool, number, region, content);
 }
 
 void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content)
 {
-    struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
-    vpmm_region_remove(pool, number);
-    vpmm_region_put(pool, number, &span, content);
-    if (content->state == VPMM_REGION_FREE)
+    vpmm_region_change(pool, number, content);
+    if (content->state == VPMM_REGION_FREE) {
+        struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
         vpmm_harvest_note(pool, &span);
+    }
 }
 
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state)
