@@ -128,9 +128,8 @@ static enum vpmm_status begin_with_plan(struct vpmm_heap *heap, const struct vpm
  * and mappings stay bounded, and nobody ever has all of them to unmap at once. */
 static uint64_t zombie_pages_due(const struct vpmm_heap *heap, uint64_t moved_pages)
 {
-    struct vpmm_pool_totals totals;
-    vpmm_pool_totals(heap->pool, &totals);
-    return totals.zombie_pages > heap->device_bytes / heap->page_bytes ? 2 * moved_pages : 0;
+    uint64_t zombie_pages = vpmm_pool_zombie_pages(heap->pool);
+    return zombie_pages > heap->device_bytes / heap->page_bytes ? 2 * moved_pages : 0;
 }
 
 /* One plan, made and carried out. `may_try_again_out`: it failed, and another one need not. */

@@ -20,18 +20,25 @@ static void poll_queue(struct vpmm_order *order, struct vpmm_queue *queue)
             return;
 }
 
+/* Called with the lock, which is given up where there is something to record. */
+static void record_parked(struct vpmm_order *order, struct vpmm_context *context)
+{
+    if (!context->parked_used || vpmm_context_is_gone(context))
+        return;
+    vpmm_lock_give(&order->lock);
+    vpmm_record_parked(order, context);
+    vpmm_lock_take(&order->lock);
+}
+
 bool vpmm_order_poll(struct vpmm_order *order)
 {
     const struct vpmm_driver *driver = order->driver;
     int mode;
     if (!vpmm_atomic_load(&order->n_fences) || driver->capture_relax(driver->self, &mode))
         return false;
-    for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number; number--) {
-        struct vpmm_context *context = vpmm_context_at(order, number);
-        if (!vpmm_context_is_gone(context))
-            vpmm_record_parked(order, context);
-    }
     vpmm_lock_take(&order->lock);
+    for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number; number--)
+        record_parked(order, vpmm_context_at(order, number));
     uint64_t n_completed = vpmm_order_completions(order);
     for (uint32_t number = 1; number < order->queues_end; number++) {
         struct vpmm_queue *queue = vpmm_queue_at(order, number);

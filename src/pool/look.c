@@ -141,6 +141,11 @@ uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool)
     return vpmm_atomic_load(&pool->counters.held_pages);
 }
 
+uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool)
+{
+    return vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_ZOMBIE]);
+}
+
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool)
 {
     uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);

@@ -299,6 +299,7 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
 /* One of them, for those who need no more. */
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool);
+uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool);
 
 /* The largest run of pages that a request allowed everything could get without any driver call. A
  * walk over all that is pending. */
