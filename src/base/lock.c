@@ -69,7 +69,7 @@ static void note_taken(enum vpmm_rank rank)
 #endif
 }
 
-void vpmm_latch_wait(struct vpmm_latch *latch)
+static void wait_for_latch(struct vpmm_latch *latch)
 {
     for (unsigned n = 0; vpmm_atomic_load(&latch->is_taken); n++) {
         if (n < SPINS)
@@ -81,29 +81,23 @@ void vpmm_latch_wait(struct vpmm_latch *latch)
     }
 }
 
-#ifdef VPMM_LATCH_IS_INLINE
-/* For whoever has it not in line. */
-extern inline void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank);
-extern inline void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank);
-#else
 void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
     while (vpmm_atomic_exchange(&latch->is_taken, 1))
-        vpmm_latch_wait(latch);
+        wait_for_latch(latch);
     note_taken(rank);
 }
 
 void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
-#    ifndef NDEBUG
+#ifndef NDEBUG
     if (--n_latches == 0)
         held &= ~(1u << rank);
-#    else
+#else
     (void)rank;
-#    endif
+#endif
     vpmm_atomic_store(&latch->is_taken, 0);
 }
-#endif
 
 _Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank)
 {

@@ -22,7 +22,7 @@ struct vpmm_lock {
 };
 
 /* A lock for a few instructions: one atomic exchange to take it and one store to give it. Whoever
- * holds it makes no system call. Several of one rank may be held at once, by whoever takes them in
+ * holds it makes no driver call. Several of one rank may be held at once, by whoever takes them in
  * one order. A zeroed one is free. */
 struct vpmm_latch {
     vpmm_atomic32 is_taken;
@@ -39,28 +39,8 @@ void vpmm_lock_take(struct vpmm_lock *lock);
 _Bool vpmm_lock_try(struct vpmm_lock *lock);
 void vpmm_lock_give(struct vpmm_lock *lock);
 
-/* For vpmm_latch_take: waits until somebody has given it. */
-void vpmm_latch_wait(struct vpmm_latch *latch);
-
-/* In line, but where ranks are checked or a test may have latches of its own. */
-#if defined(NDEBUG) && !defined(VPMM_ATOMIC_POINT)
-#    define VPMM_LATCH_IS_INLINE
-inline void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
-{
-    (void)rank;
-    while (vpmm_atomic_exchange(&latch->is_taken, 1))
-        vpmm_latch_wait(latch);
-}
-
-inline void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
-{
-    (void)rank;
-    vpmm_atomic_store(&latch->is_taken, 0);
-}
-#else
 void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank);
 void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank);
-#endif
 /* False, and not taken, when somebody holds it. */
 _Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank);
 

@@ -3,8 +3,13 @@
 
 #include "heap/internal.h"
 
-/* So many frees share an event where nobody else asks for their pages. */
-#define BATCH_MAX 256u
+/* So many frees share an event where nobody else asks for their pages; a stream's first ones fewer.
+ */
+#define BATCH_MAX 64u
+
+/* So much at most waits in a lane for an event: where another stream has to have one recorded, it
+ * waits for all that its context was given meanwhile. */
+#define BATCH_BYTES_MAX ((uint64_t)64 << 20)
 
 /* A larger share of the device is freed with an event of its own, so that a request for much of the
  * device can wait for it on the device. */
@@ -113,11 +118,11 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
     for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
         take(lane);
         uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
-        had_any |= lane->n != 0 || lane->batch;
+        had_any |= lane->n != 0 || lane->n_joined;
         empty(heap, lane);
-        if (lane->batch && can_record_on(own, stream_id))
+        if (lane->n_joined && can_record_on(own, stream_id))
             own_fence = detach(lane);
-        else if (lane->batch)
+        else if (lane->n_joined)
             fences[n_fences++] = detach(lane);
         /* Somebody else wants what is freed there: its next frees are told of at once. */
         if (!own || stream_id != own->id)
@@ -161,7 +166,7 @@ VPMM_APART static void adopt(struct vpmm_heap *heap, uint64_t stream_id)
             heap->first_lane = lane;
             vpmm_atomic_add(&heap->n_lanes, 1);
         }
-        lane->n_joined_max = BATCH_MAX;
+        lane->n_joined_max = 1;
         vpmm_atomic_store(&lane->stream_id, stream_id);
     } else if (lane->n == VPMM_LANE_REGIONS) {
         empty(heap, lane);
@@ -257,10 +262,12 @@ static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
 /* With the latch, after a free has joined the batch: the fence to be closed, if it is time. */
 static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
-    bool is_due = lane->n_joined >= lane->n_joined_max || vpmm_atomic_load(&heap->is_tight);
-    if (!is_due)
+    bool is_long = lane->n_joined >= lane->n_joined_max;
+    bool is_large = lane->n > 1 && vpmm_atomic_load(&lane->share.cached_pages) >
+                                       BATCH_BYTES_MAX / heap->page_bytes;
+    if (!is_long && !is_large && !vpmm_atomic_load(&heap->is_tight))
         return VPMM_FENCE_NONE;
-    if (lane->n_joined_max < BATCH_MAX)
+    if (is_long && lane->n_joined_max < BATCH_MAX)
         lane->n_joined_max *= 2;
     return detach(lane);
 }

@@ -109,7 +109,7 @@ struct vpmm_relief {
  * where that is nothing. False: trying again is in vain. */
 bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief);
 
-/* Bytes that vpmm_heap_trim could give back now; empties the front caches. */
+/* Bytes that vpmm_heap_trim could give back now, as far as vpmm_heap_reap has shown. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
 
 /* The context is gone: its cudaMalloc memory is free and complete, as bare CUDA would have freed

@@ -134,6 +134,9 @@ void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *tot
         .created_pages = vpmm_atomic_load(&counters->created_pages),
         .released_pages = vpmm_atomic_load(&counters->released_pages),
     };
+    /* What front caches made live again is in no peak yet. */
+    if (totals_out->live_pages_peak < totals_out->live_pages)
+        totals_out->live_pages_peak = totals_out->live_pages;
 }
 
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool)

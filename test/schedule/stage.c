@@ -162,17 +162,20 @@ static void expect_done(const struct stage_heap *stage, uint64_t page, int strea
         expect(stage->device->streams[i].done >= stage->marks[page][i] || (stream && i == stream));
 }
 
-uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
+/* What asks on `stream`, which is looked up in `*known`. */
+static struct vpmm_request request_of(const struct stage_heap *stage, uint64_t pages, int stream,
+                                      struct vpmm_stream *known)
 {
-    struct vpmm_stream known;
     struct vpmm_request request = {.bytes = pages * DEVICE_PAGE_BYTES, .context = stage->context};
-    uint64_t address;
     if (stream) {
-        known = look_up(stage, stream);
-        request.stream = &known;
+        *known = look_up(stage, stream);
+        request.stream = known;
     }
-    if (vpmm_heap_malloc(stage->heap, &request, &address))
-        return 0;
+    return request;
+}
+
+static uint64_t own(struct stage_heap *stage, uint64_t address, uint64_t pages, int stream)
+{
     stage->n_mallocs++;
     for (uint64_t page = page_of(address); page < page_of(address) + pages; page++) {
         expect(stage->owners[page] == 0);
@@ -180,6 +183,24 @@ uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
         expect_done(stage, page, stream);
     }
     return address;
+}
+
+uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream)
+{
+    struct vpmm_stream known;
+    struct vpmm_request request = request_of(stage, pages, stream, &known);
+    uint64_t address;
+    enum vpmm_status status = vpmm_heap_malloc(stage->heap, &request, &address);
+    return status ? 0 : own(stage, address, pages, stream);
+}
+
+uint64_t stage_malloc_cached(struct stage_heap *stage, uint64_t pages, int stream)
+{
+    struct vpmm_stream known;
+    struct vpmm_request request = request_of(stage, pages, stream, &known);
+    uint64_t address;
+    bool is_hit = vpmm_heap_malloc_cached(stage->heap, &request, &address);
+    return is_hit ? own(stage, address, pages, stream) : 0;
 }
 
 /* cudaFree stands for the work of the whole context, the first. */

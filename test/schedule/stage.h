@@ -53,6 +53,8 @@ struct stage_heap *stage_heap(uint64_t device_pages, uint64_t eager_pages);
 void stage_know(struct stage_heap *stage, int stream);
 /* cudaMalloc (stream 0) or cudaMallocAsync; 0 where it fails. Nobody else may own the pages. */
 uint64_t stage_malloc(struct stage_heap *stage, uint64_t pages, int stream);
+/* cudaMallocAsync from the stream's front cache alone; 0 where that has none. */
+uint64_t stage_malloc_cached(struct stage_heap *stage, uint64_t pages, int stream);
 /* cudaFree (stream 0) or cudaFreeAsync. */
 enum vpmm_status stage_heap_free(struct stage_heap *stage, uint64_t address, uint64_t pages,
                                  int stream);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks of locks, where assertions are compiled in, and the texts of statuses. */
+/* Locks, latches and their ranks, where assertions are compiled in, and the texts of statuses. */
 #include "base/lock.h"
 #include "base/status.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +97,103 @@ static void a_lock_keeps_others_out(void **state)
     assert_int_equal(pthread_mutex_unlock(&route.mutex), 0);
 }
 
+/* ---- latches ---- */
+
+static void a_latch_keeps_others_out(void **state)
+{
+    (void)state;
+    struct vpmm_latch latch = {0};
+    vpmm_latch_take(&latch, VPMM_RANK_LANE);
+    assert_false(vpmm_latch_try(&latch, VPMM_RANK_LANE));
+    vpmm_latch_give(&latch, VPMM_RANK_LANE);
+    assert_true(vpmm_latch_try(&latch, VPMM_RANK_LANE));
+    assert_false(vpmm_latch_try(&latch, VPMM_RANK_LANE));
+    vpmm_latch_give(&latch, VPMM_RANK_LANE);
+}
+
+/* Of one rank, in any order of giving. */
+static void several_held_latches_are_known(void **state)
+{
+    (void)state;
+#ifdef NDEBUG
+    skip();
+#endif
+    struct vpmm_latch a = {0};
+    struct vpmm_latch b = {0};
+    vpmm_latch_take(&a, VPMM_RANK_LANE);
+    vpmm_latch_take(&b, VPMM_RANK_LANE);
+    vpmm_latch_give(&a, VPMM_RANK_LANE);
+    assert_false(vpmm_lock_none_held());
+    vpmm_latch_give(&b, VPMM_RANK_LANE);
+    assert_true(vpmm_lock_none_held());
+    vpmm_lock_take(&heap);
+    assert_true(vpmm_latch_try(&a, VPMM_RANK_LANE));
+    vpmm_latch_give(&a, VPMM_RANK_LANE);
+    assert_false(vpmm_lock_none_held());
+    vpmm_lock_give(&heap);
+    assert_true(vpmm_lock_none_held());
+}
+
+/* How a child ends that holds a latch or a lock when it takes the other. */
+static int signal_beside_a_latch(bool is_latch_first)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct vpmm_latch latch = {0};
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)close(STDERR_FILENO);
+        if (!is_latch_first)
+            vpmm_lock_take(&heap);
+        vpmm_latch_take(&latch, VPMM_RANK_LANE);
+        if (is_latch_first)
+            vpmm_lock_take(&heap);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void a_latch_is_taken_after_the_lock_of_its_heap(void **state)
+{
+    (void)state;
+#ifdef NDEBUG
+    skip();
+#endif
+    assert_int_equal(signal_beside_a_latch(false), 0);
+    assert_int_equal(signal_beside_a_latch(true), SIGABRT);
+}
+
+#define ROUNDS 20000
+
+static struct vpmm_latch shared_latch;
+static uint64_t guarded;
+
+static void *count_up(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        vpmm_latch_take(&shared_latch, VPMM_RANK_LANE);
+        guarded++;
+        if (i % 1000 == 0)
+            (void)sched_yield();
+        vpmm_latch_give(&shared_latch, VPMM_RANK_LANE);
+    }
+    return NULL;
+}
+
+static void threads_wait_for_a_latch(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, count_up, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(guarded, 4 * ROUNDS);
+}
+
 static void every_status_has_a_text_of_its_own(void **state)
 {
     (void)state;
@@ -116,6 +215,10 @@ int main(void)
         cmocka_unit_test(descending_and_equal_ranks_stop_a_debug_build),
         cmocka_unit_test(held_locks_are_known),
         cmocka_unit_test(a_lock_keeps_others_out),
+        cmocka_unit_test(a_latch_keeps_others_out),
+        cmocka_unit_test(several_held_latches_are_known),
+        cmocka_unit_test(a_latch_is_taken_after_the_lock_of_its_heap),
+        cmocka_unit_test(threads_wait_for_a_latch),
         cmocka_unit_test(every_status_has_a_text_of_its_own),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

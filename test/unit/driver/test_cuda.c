@@ -274,6 +274,26 @@ static void test_stream_facts(void **state)
     assert_int_equal(facts.id, 1);
 }
 
+/* One question less than all facts; never to a stream that captures. */
+static void test_stream_id(void **state)
+{
+    (void)state;
+    uint64_t id = 1;
+    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_OK);
+    assert_int_equal(id, 1007);
+    assert_int_equal(real.n_context_questions, 0);
+    id = 1;
+    real.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_CAPTURED);
+    assert_int_equal(real.n_id_questions, 1);
+    real.capture_result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_CAPTURED);
+    real.capture_result = CUDA_ERROR_INVALID_HANDLE;
+    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_INVALID);
+    assert_int_equal(real.n_id_questions, 1);
+    assert_int_equal(id, 1);
+}
+
 static void test_old_stream_facts(void **state)
 {
     (void)state;
@@ -286,6 +306,7 @@ static void test_old_stream_facts(void **state)
     assert_int_equal(vpmm_cuda_init(&cuda, real_lookup, &real, &driver), VPMM_OK);
     assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
     assert_int_equal(facts.id, 0);
+    assert_null(driver.stream_id);
 }
 
 static void test_events(void **state)
@@ -322,7 +343,9 @@ int main(void)
         TEST(test_create_extras),
         TEST(test_create_failures),
         TEST(test_memory),
+        /* Streams and events. */
         TEST(test_stream_facts),
+        TEST(test_stream_id),
         TEST(test_old_stream_facts),
         TEST(test_events),
     };

@@ -194,3 +194,28 @@ const char *fixture_layout(struct fixture *fixture)
     text[kept] = 0;
     return text;
 }
+
+void fixture_params_cache(struct fixture_params *params)
+{
+    fixture_params_default(params);
+    params->heap.page_bytes = 16 * MIB;
+}
+
+uint64_t fixture_hits(struct fixture *fixture)
+{
+    struct vpmm_heap_counts counts;
+    vpmm_heap_counts(fixture->heap, &counts);
+    return counts.cache_hits;
+}
+
+uint64_t fixture_records(struct fixture *fixture)
+{
+    struct vpmm_order_totals totals;
+    vpmm_order_totals(fixture->order, &totals);
+    return totals.records;
+}
+
+void fixture_cycle(struct fixture *fixture, uint64_t pages, CUstream stream)
+{
+    fixture_free(fixture, fixture_malloc(fixture, pages, stream), stream);
+}

@@ -34,6 +34,8 @@ struct fixture {
 
 /* 1 GiB pages, one page an extent, 64 GiB, adversarial order, no bytes. */
 void fixture_params_default(struct fixture_params *params);
+/* The same with 16 MiB pages, of which front caches hold blocks of up to 64. */
+void fixture_params_cache(struct fixture_params *params);
 void fixture_setup(struct fixture *fixture, const struct fixture_params *params);
 /* Drains the device, frees nothing by itself; asserts a clean audit and that nothing is left over.
  */
@@ -48,6 +50,12 @@ enum vpmm_status fixture_try_malloc(struct fixture *fixture, uint64_t pages, CUs
 enum vpmm_status fixture_try_free(struct fixture *fixture, uint64_t address, CUstream stream);
 void fixture_audit(struct fixture *fixture);
 struct vpmm_pool_totals fixture_totals(struct fixture *fixture);
+
+/* A malloc and its free, as above. */
+void fixture_cycle(struct fixture *fixture, uint64_t pages, CUstream stream);
+/* Mallocs served from a front cache, and events recorded, until now. */
+uint64_t fixture_hits(struct fixture *fixture);
+uint64_t fixture_records(struct fixture *fixture);
 
 /* Queues work on `stream` that writes (or only reads) pages at `address`; `gate` NULL, or the work
  * spins until *gate. */

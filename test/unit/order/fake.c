@@ -108,6 +108,7 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
 {
     struct fake *fake = enter(self);
     struct vpmm_stream_facts facts = {.is_legacy = stream == VPMM_STREAM_LEGACY};
+    fake->n_facts++;
     if (stream == VPMM_STREAM_LEGACY || stream == VPMM_STREAM_PER_THREAD) {
         if (fake->current < 0)
             return leave(fake, VPMM_NO_CONTEXT);

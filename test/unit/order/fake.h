@@ -59,7 +59,7 @@ struct fake {
     /* Called inside event_record, after it. */
     void (*after_record)(struct fake *fake);
     int n_created, n_destroyed, n_records, n_context_records, n_queries, n_stream_waits,
-        n_synchronized, n_context_synchronized, n_misused;
+        n_synchronized, n_context_synchronized, n_facts, n_ids, n_misused;
     vpmm_atomic32 n_relaxed;
     struct vpmm_memory memory;
     int n_maps, fail_map; /* the Nth map fails, if not 0 */

@@ -153,6 +153,23 @@ static void a_router_that_cannot_be_made_leaves_nothing(void **state)
     vpmm_router_destroy(NULL);
 }
 
+static void a_free_goes_into_the_cache_of_the_heap_that_has_it(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(4 * MIB, 1);
+    fakes.caches = true;
+    assert_int_equal(free_at(fakes.heaps[1].base, fake_stream(2)), VPMM_FREED);
+    assert_int_equal(fakes.heaps[1].cached_of, 12);
+    assert_int_equal(fakes.heaps[0].cached_of, 0);
+    assert_int_equal(fakes.heaps[1].freed_address, 0);
+    assert_int_equal(free_at(fakes.heaps[0].base, NULL), VPMM_FREED);
+    assert_int_equal(fakes.heaps[0].cached_of, 0);
+    assert_int_equal(fakes.heaps[0].freed_address, fakes.heaps[0].base);
+    fakes.heaps[1].free_status = VPMM_NOT_FOUND;
+    assert_int_equal(free_at(fakes.heaps[1].base + 5, fake_stream(2)), VPMM_FREE_NOT_OURS);
+}
+
 static void heaps_are_looked_up_by_device(void **state)
 {
     (void)state;
@@ -176,6 +193,7 @@ int main(void)
         FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),
         FIXTURE_TEST(a_router_that_cannot_be_made_leaves_nothing),
+        FIXTURE_TEST(a_free_goes_into_the_cache_of_the_heap_that_has_it),
         FIXTURE_TEST(heaps_are_looked_up_by_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

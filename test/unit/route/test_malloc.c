@@ -186,6 +186,84 @@ static void out_of_memory_is_one_line_with_all_figures(void **state)
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
+/* ---- what a stream's front cache serves ---- */
+
+static enum vpmm_route request_again(const struct vpmm_route_request *request)
+{
+    uint64_t address = 0;
+    fakes.heaps[1].request.bytes = 0;
+    return vpmm_router_malloc(fixture.router, request, &address);
+}
+
+/* Stream 1 has freed a block of heap 1. */
+static void free_into_the_cache(void)
+{
+    enum vpmm_status status;
+    fakes.caches = true;
+    if (!vpmm_router_heap(fixture.router, 1))
+        (void)async_malloc(4 * MIB, 1);
+    assert_int_equal(vpmm_router_free(fixture.router, fakes.heaps[1].base, fake_stream(1), &status),
+                     VPMM_FREED);
+    assert_int_equal(fakes.heaps[1].cached_of, 11);
+}
+
+static void a_request_is_served_from_the_cache_of_its_stream(void **state)
+{
+    (void)state;
+    const struct vpmm_route_request request = {
+        .bytes = 4 * MIB, .is_async = true, .stream = fake_stream(1)};
+    uint64_t counts[VPMM_ROUTE_COUNT];
+    free_into_the_cache();
+    assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].request.bytes, 0);
+    assert_int_equal(fakes.heaps[1].cache_hits, 1);
+    vpmm_router_counts(fixture.router, true, counts);
+    assert_int_equal(counts[VPMM_ROUTE_POOL], 2);
+    vpmm_router_counts(fixture.router, false, counts);
+    assert_int_equal(counts[VPMM_ROUTE_POOL], 0);
+    assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].request.bytes, 4 * MIB);
+    assert_int_equal(fakes.heaps[1].cache_hits, 1);
+}
+
+/* As without a cache. */
+static void what_is_not_the_pools_is_not_served_from_the_cache(void **state)
+{
+    (void)state;
+    const struct {
+        struct vpmm_route_request request;
+        enum vpmm_route route;
+    } rows[] = {
+        {{.bytes = FAKE_GRANULARITY - 1, .is_async = true, .stream = fake_stream(1)},
+         VPMM_ROUTE_SMALL},
+        {{.bytes = 4 * MIB,
+          .is_async = true,
+          .names_explicit_pool = true,
+          .stream = fake_stream(1)},
+         VPMM_ROUTE_EXPLICIT_POOL},
+        {{.bytes = 4 * MIB,
+          .is_async = true,
+          .names_default_pool = true,
+          .pool_device = 0,
+          .stream = fake_stream(1)},
+         VPMM_ROUTE_OTHER_POOL},
+        {{.bytes = 4 * MIB}, VPMM_ROUTE_POOL},
+        {{.bytes = 4 * MIB, .is_async = true, .stream = fake_stream(2)}, VPMM_ROUTE_POOL},
+    };
+    free_into_the_cache();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(request_again(&rows[i].request), rows[i].route);
+        assert_int_equal(fakes.heaps[1].cached_of, 11);
+    }
+    const struct vpmm_route_request request = {
+        .bytes = 4 * MIB, .is_async = true, .stream = fake_stream(1)};
+    vpmm_router_pool_set(fixture.router, 1, false);
+    assert_int_equal(request_again(&request), VPMM_ROUTE_OTHER_POOL);
+    vpmm_router_pool_set(fixture.router, 1, true);
+    assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].cache_hits, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +279,8 @@ int main(void)
         FIXTURE_TEST(a_device_without_vmm_passes_through),
         FIXTURE_TEST(answers_are_counted_by_kind),
         FIXTURE_TEST(out_of_memory_is_one_line_with_all_figures),
+        FIXTURE_TEST(a_request_is_served_from_the_cache_of_its_stream),
+        FIXTURE_TEST(what_is_not_the_pools_is_not_served_from_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

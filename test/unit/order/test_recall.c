@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* What a thread remembers of streams, what that costs, and when it is not believed. */
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static struct fake fake;
+static struct vpmm_order *order;
+
+/* The operation stream_id, of one thread at a time. */
+static enum vpmm_status stream_id(void *self, vpmm_stream_handle stream, uint64_t *id_out)
+{
+    struct vpmm_stream_facts facts;
+    enum vpmm_status status = fake.driver.stream_facts(self, stream, &facts);
+    fake.n_facts--;
+    fake.n_ids++;
+    fake.n_misused += stream == VPMM_STREAM_LEGACY;
+    if (!status)
+        *id_out = facts.id;
+    return status ? status : facts.is_capturing ? VPMM_CAPTURED : VPMM_OK;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_init(&fake);
+    fake.driver.stream_id = stream_id;
+    order = fake_order(&fake);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fake_order_end(&fake, order);
+    return 0;
+}
+
+static void learn(vpmm_stream_handle handle)
+{
+    struct vpmm_stream known;
+    assert_int_equal(vpmm_order_stream(order, handle, &known), VPMM_OK);
+}
+
+static const struct vpmm_stream *recall(int stream)
+{
+    return vpmm_order_recall(order, fake_stream(stream));
+}
+
+static void what_was_learnt_is_recalled_for_one_question(void **state)
+{
+    (void)state;
+    assert_null(recall(0));
+    struct vpmm_stream known = fake_known(order, 0);
+    int n_facts = fake.n_facts;
+    int n_ids = fake.n_ids;
+    const struct vpmm_stream *recalled = recall(0);
+    assert_non_null(recalled);
+    assert_ptr_equal(recalled->context, known.context);
+    assert_ptr_equal(recalled->handle, known.handle);
+    assert_int_equal(recalled->id, known.id);
+    assert_false(recalled->is_legacy || recalled->is_capturing);
+    assert_int_equal(fake.n_ids, n_ids + 1);
+    assert_int_equal(fake_known(order, 0).id, known.id);
+    assert_int_equal(fake.n_facts, n_facts);
+}
+
+static void every_stream_is_recalled_as_itself(void **state)
+{
+    (void)state;
+    uint64_t ids[FAKE_STREAMS];
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        ids[i] = fake_known(order, i).id;
+    for (int i = 0; i < FAKE_STREAMS; i++) {
+        const struct vpmm_stream *recalled = recall(i);
+        assert_true(!recalled || recalled->id == ids[i]);
+    }
+    assert_non_null(recall(FAKE_STREAMS - 1));
+}
+
+/* Nobody told of the destruction. */
+static void a_handle_that_means_another_stream_is_looked_up(void **state)
+{
+    (void)state;
+    uint64_t id = fake_known(order, 0).id;
+    fake_stream_create(&fake, 0, 0);
+    assert_null(recall(0));
+    assert_int_not_equal(fake_known(order, 0).id, id);
+}
+
+static void a_stream_that_captures_unseen_is_not_recalled(void **state)
+{
+    (void)state;
+    (void)fake_known(order, 0);
+    fake_capture(&fake, 0, true);
+    assert_null(recall(0));
+    assert_true(fake_known(order, 0).is_capturing);
+    assert_null(recall(0));
+    fake_capture(&fake, 0, false);
+    assert_false(fake_known(order, 0).is_capturing);
+}
+
+static void a_stream_about_to_be_destroyed_is_forgotten(void **state)
+{
+    (void)state;
+    (void)fake_known(order, 0);
+    vpmm_order_stream_gone(order, fake_stream(0));
+    assert_null(recall(0));
+}
+
+static void a_context_that_leaves_takes_its_streams_along(void **state)
+{
+    (void)state;
+    (void)fake_known(order, 0);
+    vpmm_order_context_leaving(order, fake_context(0));
+    assert_null(recall(0));
+    vpmm_order_context_left(order, fake_context(0), false);
+    (void)fake_known(order, 0);
+    assert_non_null(recall(0));
+}
+
+/* Only an event of it tells of its end. */
+static void a_context_that_is_lost_takes_its_streams_along(void **state)
+{
+    (void)state;
+    struct vpmm_stream known = fake_known(order, 0);
+    learn(VPMM_STREAM_LEGACY);
+    assert_non_null(vpmm_order_recall(order, VPMM_STREAM_LEGACY));
+    vpmm_fence fence = vpmm_order_fence_stream(order, &known);
+    assert_int_not_equal(fence, VPMM_FENCE_NONE);
+    fake.contexts[0].is_alive = false;
+    assert_true(vpmm_order_poll(order));
+    assert_true(vpmm_context_is_gone(known.context));
+    assert_null(recall(0));
+    assert_null(vpmm_order_recall(order, VPMM_STREAM_LEGACY));
+    fake_context_destroy(&fake, 0);
+}
+
+static void nothing_is_recalled_while_anything_captures(void **state)
+{
+    (void)state;
+    vpmm_stream_handle handle = fake_stream(1);
+    (void)fake_known(order, 0);
+    struct vpmm_context *ticket = vpmm_order_capture_begin(order, handle);
+    assert_null(recall(0));
+    fake_capture(&fake, 1, true);
+    vpmm_order_capture_began(order, ticket, handle, true);
+    (void)fake_known(order, 0);
+    assert_null(recall(0));
+    fake_capture(&fake, 1, false);
+    vpmm_order_capture_ended(order, handle);
+    (void)fake_known(order, 0);
+    assert_non_null(recall(0));
+}
+
+/* Their handles mean a stream of the current context. */
+static void special_handles_are_of_the_current_context(void **state)
+{
+    (void)state;
+    static const vpmm_stream_handle handles[] = {VPMM_STREAM_LEGACY, VPMM_STREAM_PER_THREAD};
+    for (int i = 0; i < 2; i++) {
+        fake.current = 0;
+        learn(handles[i]);
+        assert_non_null(vpmm_order_recall(order, handles[i]));
+        assert_int_equal(vpmm_order_recall(order, handles[i])->is_legacy, i == 0);
+        fake.current = 1;
+        assert_null(vpmm_order_recall(order, handles[i]));
+        fake.current = -1;
+        assert_null(vpmm_order_recall(order, handles[i]));
+        fake.current = 0;
+        assert_non_null(vpmm_order_recall(order, handles[i]));
+    }
+}
+
+/* To ask its id could break a capture that it does not take part in. */
+static void the_legacy_stream_is_not_asked_its_id(void **state)
+{
+    (void)state;
+    learn(VPMM_STREAM_LEGACY);
+    assert_non_null(vpmm_order_recall(order, VPMM_STREAM_LEGACY));
+    assert_int_equal(fake.n_ids, 0);
+}
+
+static void *recall_elsewhere(void *unused)
+{
+    (void)unused;
+    return recall(0) ? &fake : NULL;
+}
+
+static void a_thread_remembers_for_itself(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *recalled;
+    (void)fake_known(order, 0);
+    assert_int_equal(pthread_create(&thread, NULL, recall_elsewhere, NULL), 0);
+    assert_int_equal(pthread_join(thread, &recalled), 0);
+    assert_null(recalled);
+    assert_non_null(recall(0));
+}
+
+static void without_ids_nothing_is_remembered(void **state)
+{
+    (void)state;
+    fake.driver.stream_id = NULL;
+    fake.has_ids = false;
+    uint64_t id = fake_known(order, 0).id;
+    assert_null(recall(0));
+    assert_int_equal(fake_known(order, 0).id, id);
+}
+
+static void another_order_remembers_nothing_of_this_one(void **state)
+{
+    (void)state;
+    (void)fake_known(order, 0);
+    vpmm_order_destroy(order);
+    order = fake_order(&fake);
+    assert_null(recall(0));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_learnt_is_recalled_for_one_question),
+        TEST(every_stream_is_recalled_as_itself),
+        TEST(a_handle_that_means_another_stream_is_looked_up),
+        TEST(a_stream_that_captures_unseen_is_not_recalled),
+        TEST(a_stream_about_to_be_destroyed_is_forgotten),
+        TEST(a_context_that_leaves_takes_its_streams_along),
+        TEST(a_context_that_is_lost_takes_its_streams_along),
+        TEST(nothing_is_recalled_while_anything_captures),
+        TEST(special_handles_are_of_the_current_context),
+        TEST(the_legacy_stream_is_not_asked_its_id),
+        TEST(a_thread_remembers_for_itself),
+        TEST(without_ids_nothing_is_remembered),
+        TEST(another_order_remembers_nothing_of_this_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* Regions that a front cache holds: free in every view, in no index of the pool, and right in the
+ * totals whoever holds them. */
+#include "world.h"
+
+#include "pool/internal.h"
+
+#define PAGE ((uint64_t)2 << 20)
+
+static struct world w;
+static struct vpmm_pool_share share, second_share;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_init(&w, PAGE, 1, 64);
+    share = second_share = (struct vpmm_pool_share){0};
+    vpmm_pool_add_share(w.pool, &share);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_check(&w);
+    world_finish(&w);
+    return 0;
+}
+
+static bool look(uint64_t page, struct vpmm_live *live_out)
+{
+    return vpmm_pool_look_live(w.pool, world_address(&w, page), live_out);
+}
+
+/* The number of the region, which must be live. */
+static uint32_t cache(uint64_t page, vpmm_fence fence, uint64_t stream)
+{
+    struct vpmm_live live;
+    assert_true(look(page, &live));
+    assert_true(vpmm_pool_cache(w.pool, &live, fence, stream, &share));
+    return live.number;
+}
+
+static uint64_t uncache(uint32_t number, uint64_t bytes)
+{
+    const struct vpmm_owner owner = {
+        .bytes = bytes, .context_id = 3, .stream_id = 1, .id = 77, .is_async = true};
+    return world_page(&w, vpmm_pool_uncache(w.pool, number, &owner, &share));
+}
+
+static void only_the_start_of_a_live_region_is_seen(void **state)
+{
+    (void)state;
+    struct vpmm_live live;
+    uint64_t page = world_malloc(&w, 4, 1);
+    assert_true(look(page, &live));
+    assert_int_equal(live.pages, 4);
+    assert_int_equal(live.bytes, 4 * PAGE - 1);
+    assert_int_equal(live.fence, VPMM_FENCE_NONE);
+    assert_false(look(page + 1, &live));
+    assert_false(look(page + 3, &live));
+    assert_false(look(page + 4, &live));
+    assert_false(vpmm_pool_look_live(w.pool, world_address(&w, page) + 1, &live));
+    assert_false(vpmm_pool_look_live(w.pool, 0, &live));
+    assert_false(vpmm_pool_look_live(w.pool, WORLD_BASE - 1, &live));
+    world_free(&w, page, VPMM_FENCE_NONE);
+    assert_false(look(page, &live));
+}
+
+static void what_is_cached_shows_as_free(void **state)
+{
+    (void)state;
+    struct vpmm_region_view view;
+    uint64_t page = world_malloc(&w, 4, 1);
+    vpmm_fence fence = world_fence(&w, 1);
+    (void)cache(page, fence, 1);
+    assert_int_equal(vpmm_pool_find(w.pool, world_address(&w, page) + PAGE, &view), VPMM_OK);
+    assert_int_equal(view.state, VPMM_REGION_FREE);
+    assert_int_equal(view.fence, fence);
+    assert_int_equal(view.pages, 4);
+    assert_string_equal(world_layout(&w), "[-4]");
+    assert_int_equal(vpmm_pool_claim(w.pool, world_address(&w, page), &view), VPMM_NOT_FOUND);
+    assert_null(vpmm_pool_audit(w.pool));
+}
+
+static void the_pool_serves_nobody_with_it(void **state)
+{
+    (void)state;
+    uint64_t page = world_malloc(&w, 4, 1);
+    uint64_t other;
+    uint32_t number = cache(page, VPMM_FENCE_NONE, 1);
+    struct vpmm_want want = world_want(&w, 4, 1);
+    uint64_t address;
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
+    assert_int_equal(world_try(&w, 4, 1, 0, NULL, &other), VPMM_NOT_FOUND);
+    assert_int_equal(vpmm_pool_releasable_pages(w.pool), 0);
+    vpmm_pool_free_cached(w.pool, number, true, &share);
+    assert_int_equal(world_malloc(&w, 4, 2), page);
+}
+
+static void totals_count_it_as_free(void **state)
+{
+    (void)state;
+    uint64_t page = world_malloc(&w, 4, 1);
+    (void)world_malloc(&w, 2, 1);
+    struct vpmm_pool_totals before = world_totals(&w);
+    uint32_t number = cache(page, VPMM_FENCE_NONE, 1);
+    struct vpmm_pool_totals totals = world_totals(&w);
+    assert_int_equal(totals.live_regions, 1);
+    assert_int_equal(totals.live_pages, 2);
+    assert_int_equal(totals.live_bytes, 2 * PAGE - 1);
+    assert_int_equal(totals.free_regions, before.free_regions + 1);
+    assert_int_equal(totals.free_pages, before.free_pages + 4);
+    assert_int_equal(totals.held_pages, before.held_pages);
+    assert_int_equal(uncache(number, 3 * PAGE + 5), page);
+    totals = world_totals(&w);
+    assert_int_equal(totals.live_regions, 2);
+    assert_int_equal(totals.live_pages, 6);
+    assert_int_equal(totals.live_bytes, 5 * PAGE + 4);
+    assert_int_equal(totals.free_pages, before.free_pages);
+}
+
+static void totals_are_sums_over_all_caches(void **state)
+{
+    (void)state;
+    struct vpmm_live live;
+    uint64_t p = world_malloc(&w, 4, 1);
+    uint64_t q = world_malloc(&w, 3, 2);
+    vpmm_pool_add_share(w.pool, &second_share);
+    (void)cache(p, VPMM_FENCE_NONE, 1);
+    assert_true(look(q, &live));
+    assert_true(vpmm_pool_cache(w.pool, &live, VPMM_FENCE_NONE, 2, &second_share));
+    assert_int_equal(world_totals(&w).live_pages, 0);
+    assert_int_equal(world_totals(&w).live_bytes, 0);
+    assert_int_equal(world_totals(&w).free_pages, 7);
+    assert_null(vpmm_pool_audit(w.pool));
+    vpmm_pool_free_cached(w.pool, live.number, true, &second_share);
+    assert_int_equal(world_totals(&w).free_pages, 7);
+    assert_null(vpmm_pool_audit(w.pool));
+}
+
+/* What was cached when another got live was not live with it. */
+static void the_most_ever_live_counts_nothing_cached(void **state)
+{
+    (void)state;
+    uint64_t page = world_malloc(&w, 4, 1);
+    uint32_t number = cache(page, VPMM_FENCE_NONE, 1);
+    (void)world_malloc(&w, 2, 1);
+    assert_int_equal(world_totals(&w).live_pages_peak, 4);
+    (void)world_malloc(&w, 4, 1);
+    assert_int_equal(world_totals(&w).live_pages_peak, 6);
+    (void)uncache(number, 4 * PAGE);
+    assert_int_equal(world_totals(&w).live_pages, 10);
+    assert_int_equal(world_totals(&w).live_pages_peak, 10);
+}
+
+static void its_new_owner_has_its_address_and_its_fence(void **state)
+{
+    (void)state;
+    struct vpmm_region_view view;
+    uint64_t page = world_malloc(&w, 4, 1);
+    vpmm_fence fence = world_fence(&w, 1);
+    uint32_t number = cache(page, fence, 1);
+    assert_int_equal(vpmm_pool_cached_fence(w.pool, number), fence);
+    assert_int_equal(uncache(number, 3 * PAGE), page);
+    assert_int_equal(vpmm_pool_find(w.pool, world_address(&w, page), &view), VPMM_OK);
+    assert_int_equal(view.state, VPMM_REGION_LIVE);
+    assert_int_equal(view.fence, fence);
+    assert_int_equal(view.owner.bytes, 3 * PAGE);
+    assert_int_equal(view.owner.context_id, 3);
+    assert_int_equal(view.owner.stream_id, 1);
+    assert_int_equal(view.owner.id, 77);
+    assert_true(view.owner.is_async);
+}
+
+static void what_was_looked_at_before_it_changed_hands_is_not_cached(void **state)
+{
+    (void)state;
+    struct vpmm_live live;
+    struct vpmm_region_view view;
+    uint64_t page = world_malloc(&w, 4, 1);
+    assert_true(look(page, &live));
+    (void)uncache(cache(page, VPMM_FENCE_NONE, 1), 4 * PAGE);
+    assert_false(vpmm_pool_cache(w.pool, &live, VPMM_FENCE_NONE, 1, &share));
+    assert_true(look(page, &live));
+    assert_int_equal(vpmm_pool_claim(w.pool, world_address(&w, page), &view), VPMM_OK);
+    assert_false(vpmm_pool_cache(w.pool, &live, VPMM_FENCE_NONE, 1, &share));
+    vpmm_pool_free(w.pool, world_address(&w, page), VPMM_FENCE_NONE, 0);
+    assert_int_equal(world_totals(&w).free_pages, 4);
+}
+
+static void given_back_complete_it_merges(void **state)
+{
+    (void)state;
+    uint64_t p = world_malloc(&w, 4, 1);
+    uint64_t q = world_malloc(&w, 3, 1);
+    uint32_t first = cache(p, world_fence(&w, 1), 1);
+    uint32_t second = cache(q, world_fence(&w, 1), 1);
+    assert_string_equal(world_layout(&w), "[-4][-3]");
+    vpmm_pool_free_cached(w.pool, first, true, &share);
+    vpmm_pool_free_cached(w.pool, second, true, &share);
+    assert_string_equal(world_layout(&w), "[-7]");
+    assert_int_equal(world_malloc(&w, 7, 2), p);
+}
+
+static void given_back_pending_it_is_its_streams_alone(void **state)
+{
+    (void)state;
+    uint64_t page = world_malloc(&w, 4, 1);
+    uint64_t other;
+    vpmm_fence fence = world_fence(&w, 1);
+    vpmm_pool_free_cached(w.pool, cache(page, fence, 1), false, &share);
+    assert_int_equal(world_try(&w, 4, 2, 0, NULL, &other), VPMM_NOT_FOUND);
+    assert_int_equal(world_malloc(&w, 4, 1), page);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(only_the_start_of_a_live_region_is_seen),
+        TEST(what_is_cached_shows_as_free),
+        TEST(the_pool_serves_nobody_with_it),
+        TEST(totals_count_it_as_free),
+        TEST(totals_are_sums_over_all_caches),
+        TEST(the_most_ever_live_counts_nothing_cached),
+        TEST(its_new_owner_has_its_address_and_its_fence),
+        TEST(what_was_looked_at_before_it_changed_hands_is_not_cached),
+        TEST(given_back_complete_it_merges),
+        TEST(given_back_pending_it_is_its_streams_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
