@@ -118,11 +118,11 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
     for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
         take(lane);
         uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
-        had_any |= lane->n != 0 || lane->n_joined;
+        had_any |= lane->n != 0 || lane->batch;
         empty(heap, lane);
-        if (lane->n_joined && can_record_on(own, stream_id))
+        if (lane->batch && can_record_on(own, stream_id))
             own_fence = detach(lane);
-        else if (lane->n_joined)
+        else if (lane->batch)
             fences[n_fences++] = detach(lane);
         /* Somebody else wants what is freed there: its next frees are told of at once. */
         if (!own || stream_id != own->id)
@@ -166,7 +166,7 @@ VPMM_APART static void adopt(struct vpmm_heap *heap, uint64_t stream_id)
             heap->first_lane = lane;
             vpmm_atomic_add(&heap->n_lanes, 1);
         }
-        lane->n_joined_max = 1;
+        lane->n_joined_max = VPMM_BATCH_FIRST;
         vpmm_atomic_store(&lane->stream_id, stream_id);
     } else if (lane->n == VPMM_LANE_REGIONS) {
         empty(heap, lane);

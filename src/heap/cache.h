@@ -26,6 +26,11 @@
 #    define VPMM_LANE_REGIONS 64u
 #endif
 
+/* So many frees are in a stream's first batch. */
+#ifndef VPMM_BATCH_FIRST
+#    define VPMM_BATCH_FIRST 1u
+#endif
+
 struct vpmm_cached {
     uint32_t number, pages;
 };
