@@ -118,7 +118,8 @@ static void print_head(void)
         "owed_ns,last_malloc_ns,driver_p50_ns,driver_p99_ns,driver_max_ns,p50_ns,p99_ns,"
         "max_ns");
     for (int i = 0; i < PRICE_KINDS; i++)
-        printf(",%s_calls,%s_handles,%s_ns", price_name(i), price_name(i), price_name(i));
+        printf(",%s_calls,%s_handles,%s_ns", price_name((enum price_kind)i),
+               price_name((enum price_kind)i), price_name((enum price_kind)i));
     putchar('\n');
 }
 
@@ -168,7 +169,7 @@ static void print_line(const char *name, unsigned number, const struct replay_pa
            (double)pass->whole.max_ns / 1e3);
     for (int i = 0; i < PRICE_KINDS; i++)
         if (tally->calls[i])
-            printf(" %s %" PRIu64, price_name(i), tally->calls[i]);
+            printf(" %s %" PRIu64, price_name((enum price_kind)i), tally->calls[i]);
     putchar('\n');
 }
 
