@@ -238,8 +238,8 @@ static bool class_below(const struct vpmm_pool *pool, unsigned group, unsigned c
 bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned class,
                               unsigned *class_out)
 {
-    unsigned complete;
-    unsigned own;
+    unsigned complete = 0;
+    unsigned own = 0;
     if (walk->want->asks_all) {
         *class_out = class - 1;
         return class > 0;

@@ -93,7 +93,7 @@ static void what_is_free_as_it_lies_comes_first(void **state)
     assert_int_equal(world_malloc(&w, 4, 1), large);
     assert_string_equal(world_layout(&w), "[z4][1][z3][1][4][-3]");
     world_malloc(&w, 3, 1);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_NOT_FOUND);
 }
 
@@ -101,7 +101,7 @@ static void one_extent_in_use_keeps_a_zombie_from_life(void **state)
 {
     (void)state;
     uint64_t large = stitch(VPMM_FENCE_NONE, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_NOT_FOUND);
     world_free(&w, large, VPMM_FENCE_NONE);
     assert_int_equal(world_malloc(&w, 4, 1), large);
@@ -117,7 +117,7 @@ static void the_low_end_of_a_zombie_may_do(void **state)
     (void)state;
     uint64_t large = stitch(VPMM_FENCE_NONE, VPMM_FENCE_NONE);
     world_free(&w, large, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(2, 1, &page), VPMM_OK);
     assert_int_equal(page, 5);
     assert_string_equal(world_layout(&w), "[z4][1][2][z1][1][z2][-5]");
@@ -137,7 +137,7 @@ static void an_extent_is_never_cut(void **state)
     uint64_t large = world_malloc(&w, 20, 1);
     assert_string_equal(world_layout(&w), "[z16][1][20]");
     world_free(&w, large, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(6, 1, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(8, 1, &page), VPMM_OK);
     assert_int_equal(page, 0);
@@ -157,7 +157,7 @@ static void a_zombie_and_what_is_free_beside_it_become_one(void **state)
     world_free(&w, 0, VPMM_FENCE_NONE);
     world_free(&w, 2, VPMM_FENCE_NONE);
     assert_string_equal(world_layout(&w), "[-4][z4][1][5]");
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(8, 1, &page), VPMM_NOT_FOUND);
     world_free(&w, b, VPMM_FENCE_NONE);
     assert_int_equal(revive(8, 1, &page), VPMM_OK);
@@ -176,7 +176,7 @@ static void what_a_range_shows_twice_does_not_live_in_it_twice(void **state)
     world_free(&w, 4, VPMM_FENCE_NONE);
     world_free(&w, b, VPMM_FENCE_NONE);
     assert_string_equal(world_layout(&w), "[z4][-6]");
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(9, 1, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(6, 1, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(5, 1, &page), VPMM_OK);
@@ -187,7 +187,7 @@ static void what_a_range_shows_twice_does_not_live_in_it_twice(void **state)
 static void two_zombies_of_one_extent_are_not_one_range(void **state)
 {
     (void)state;
-    uint64_t page;
+    uint64_t page = 0;
     uint64_t a = world_malloc(&w, 2, 1);
     uint64_t b = world_malloc(&w, 2, 1);
     world_malloc(&w, 1, 1);
@@ -224,7 +224,7 @@ static void pending_pages_of_another_stream_do_not_come_home(void **state)
     uint64_t large = stitch(VPMM_FENCE_NONE, VPMM_FENCE_NONE);
     vpmm_fence fence = world_fence(&w, 1);
     world_free(&w, large, fence);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 2, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(4, 0, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
@@ -246,7 +246,7 @@ static void a_zombie_waits_for_its_own_last_users(void **state)
     struct vpmm_region_view region;
     assert_int_equal(vpmm_pool_claim(w.pool, world_address(&w, large), &region), VPMM_OK);
     vpmm_pool_free(w.pool, region.address, VPMM_FENCE_NONE, 0);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 2, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(4, 0, &page), VPMM_NOT_FOUND);
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
@@ -263,7 +263,7 @@ static void the_new_owner_comes_after_all_old_ones(void **state)
     struct vpmm_region_view region;
     assert_int_equal(vpmm_pool_claim(w.pool, world_address(&w, large), &region), VPMM_OK);
     vpmm_pool_free(w.pool, region.address, young, 1);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
     vpmm_fence joined = at(page).fence;
     world_complete(&w, old);
@@ -281,7 +281,7 @@ static void a_join_without_memory_changes_nothing(void **state)
     assert_int_equal(vpmm_pool_claim(w.pool, world_address(&w, large), &region), VPMM_OK);
     vpmm_pool_free(w.pool, region.address, world_fence(&w, 1), 1);
     w.joins_fail = true;
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_NO_METADATA);
     assert_string_equal(world_layout(&w), "[z4][1][z3][1][-7]");
     w.joins_fail = false;
@@ -300,7 +300,7 @@ static void two_zombies_of_one_extent_take_turns(void **state)
     larger = world_malloc(&w, 9, 1);
     assert_string_equal(world_layout(&w), "[z4][1][z3][1][z8][1][9]");
     world_free(&w, larger, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
     assert_int_equal(page, 0);
     assert_int_equal(revive(8, 1, &page), VPMM_NOT_FOUND);
@@ -317,7 +317,7 @@ static void quarantined_and_unmapped_ranges_stay_dead(void **state)
     struct vpmm_removal removals[2];
     assert_int_equal(vpmm_pool_take_zombies(w.pool, &w.view, removals, 2), 2);
     world_free(&w, large, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_NOT_FOUND);
     vpmm_pool_removal_done(w.pool, &removals[0], VPMM_STUCK);
     world_unmap(&w, removals[1].address, removals[1].pages);
@@ -341,7 +341,7 @@ static void an_extent_that_cannot_be_moved_stays(void **state)
     vpmm_pool_fix_extent(w.pool, plan, 0);
     vpmm_pool_abandon(w.pool, plan, 0);
     assert_string_equal(world_layout(&w), "[z4][1][z3][1][-7][1]");
-    uint64_t page;
+    uint64_t page = 0;
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
     assert_int_equal(revive(3, 1, &page), VPMM_NOT_FOUND);
 }
@@ -350,7 +350,7 @@ static void the_longest_abandoned_zombie_is_unmapped_first(void **state)
 {
     (void)state;
     uint64_t large = stitch(VPMM_FENCE_NONE, VPMM_FENCE_NONE);
-    uint64_t page;
+    uint64_t page = 0;
     world_free(&w, large, VPMM_FENCE_NONE);
     assert_int_equal(revive(4, 1, &page), VPMM_OK);
     world_free(&w, page, VPMM_FENCE_NONE);
