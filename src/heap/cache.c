@@ -7,8 +7,8 @@
  */
 #define BATCH_MAX 64u
 
-/* So much at most waits in a lane for an event: where another stream has to have one recorded, it
- * waits for all that its context was given meanwhile. */
+/* A batch of several blocks is closed at so much: where another stream has to have its event
+ * recorded, that waits for all that the context was given meanwhile. */
 #define BATCH_BYTES_MAX ((uint64_t)64 << 20)
 
 /* A larger share of the device is freed with an event of its own, so that a request for much of the
@@ -87,6 +87,7 @@ static vpmm_fence detach(struct vpmm_lane *lane)
     vpmm_fence fence = lane->batch;
     lane->batch = VPMM_FENCE_NONE;
     lane->n_joined = 0;
+    lane->joined_pages = 0;
     return fence;
 }
 
@@ -263,8 +264,7 @@ static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
 static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
     bool is_long = lane->n_joined >= lane->n_joined_max;
-    bool is_large = lane->n > 1 && vpmm_atomic_load(&lane->share.cached_pages) >
-                                       BATCH_BYTES_MAX / heap->page_bytes;
+    bool is_large = lane->n > 1 && lane->joined_pages > BATCH_BYTES_MAX / heap->page_bytes;
     if (!is_long && !is_large && !vpmm_atomic_load(&heap->is_tight))
         return VPMM_FENCE_NONE;
     if (is_long && lane->n_joined_max < BATCH_MAX)
@@ -283,6 +283,7 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, const struct vp
         return false;
     lane->cached[lane->n++] = (struct vpmm_cached){live->number, (uint32_t)live->pages};
     lane->n_joined++;
+    lane->joined_pages += live->pages;
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     return true;
 }

@@ -42,6 +42,7 @@ struct vpmm_lane {
     vpmm_fence batch;         /* open, or VPMM_FENCE_NONE */
     uint32_t n_joined;        /* frees in the batch */
     uint32_t n_joined_max;    /* then it is closed */
+    uint64_t joined_pages;    /* of all those frees */
     uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
     struct vpmm_pool_share share;

@@ -43,6 +43,26 @@ static void many_frees_share_an_event(void **state)
     fixture_teardown(&f);
 }
 
+/* What waits for an event that somebody else has to have recorded is bounded in bytes: at 64 MiB of
+ * several blocks. */
+static void a_batch_is_closed_at_so_many_bytes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    uint64_t p[6];
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 128; i++)
+        fixture_cycle(&f, 4, a);
+    for (int i = 0; i < 6; i++)
+        p[i] = fixture_malloc(&f, 2, a);
+    uint64_t before = fixture_records(&f);
+    for (int i = 0; i < 6; i++)
+        fixture_free(&f, p[i], a);
+    assert_int_equal(fixture_records(&f) - before, 2);
+    fixture_teardown(&f);
+}
+
 /* Its own misses gather too, but nobody else waits for what it frees. */
 static void a_streams_own_misses_do_not_hurry_it(void **state)
 {
@@ -245,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_frees_share_an_event),
+        cmocka_unit_test(a_batch_is_closed_at_so_many_bytes),
         cmocka_unit_test(a_streams_own_misses_do_not_hurry_it),
         cmocka_unit_test(batches_grow_again_after_anothers_request),
         cmocka_unit_test(in_a_tight_pool_each_free_has_an_event),
