@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import unittest
 from pathlib import Path
@@ -251,10 +252,10 @@ class Sampling(InFolder):
         self.assertEqual(len((self.folder / "samples.csv").read_text().splitlines()), 2)
 
     PROGRAM = """#!{python}
-import json, os, signal, sys
-dump, stats = os.environ.get("VPMM_DUMP"), os.environ.get("VPMM_STATS")
-def write(*_): open(dump, "a").write({dump!r})
-if dump: signal.signal(signal.SIGUSR1, write)
+import json, os, sys
+import dumper
+stats = os.environ.get("VPMM_STATS")
+dumper.start({dump!r})
 for i in range(11):
     for mark in "idle", "trimmed":
         print("@" + mark, flush=True)
@@ -270,6 +271,7 @@ if stats: open(stats.replace("%p", "1"), "w").write(json.dumps(counted))
         path = self.folder / "program"
         path.write_text(self.PROGRAM.format(python=sys.executable, dump=json.dumps({"devices": [empty]})))
         path.chmod(0o755)
+        shutil.copy(Path(__file__).parent / "dumper.py", self.folder)
         said = io.StringIO()
         with mock.patch.object(build, "binary", lambda _: path), contextlib.redirect_stdout(said), \
                 mock.patch.object(soak.device, "used_mib", lambda: 5.0), \

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -334,10 +335,9 @@ class Checking(InFolder):
         self.assertEqual([result.figure(label, "held_mib") for label in (BARE, PRELOADED)], [50.0, 70.0])
 
     def test_a_dump_is_asked_for_and_read(self):
+        shutil.copy(Path(__file__).parent / "dumper.py", self.folder)
         text = self.STATISTICS + (
-            "import signal\n"
-            "def dump(*_): open(os.environ['VPMM_DUMP'], 'a').write(json.dumps({'devices': []}) + '\\n')\n"
-            "if path: signal.signal(signal.SIGUSR1, dump)\n"
+            "import dumper\ndumper.start(json.dumps({'devices': []}) + '\\n')\n"
             "for _ in range(2):\n    print('@idle', flush=True)\n    input()\n")
         result = self.part(text, look="regions", bars=(Bar("live_bytes_2", "0", 0.0, 0.0),))[0]
         self.assertTrue(result.good, verdict.problems([result]))
