@@ -104,6 +104,53 @@ static void a_partly_live_extent_does_not_move(void **state)
     assert_int_equal(world_totals(&w).held_pages, 20);
 }
 
+/* A stream that has waited may have what others freed, as far as that is in order by now: the first
+ * half of the first extent. */
+static void an_extent_half_pending_does_not_move(void **state)
+{
+    (void)state;
+    use_extents_of_4();
+    uint64_t a = world_malloc(&w, 16, 1);
+    world_free(&w, a, VPMM_FENCE_NONE);
+    uint64_t low = world_malloc(&w, 2, 1);
+    uint64_t high = world_malloc(&w, 14, 2);
+    world_malloc(&w, 1, 1);
+    vpmm_fence fence = world_fence(&w, 2);
+    world_free(&w, low, VPMM_FENCE_NONE);
+    world_free(&w, high, fence);
+    assert_string_equal(world_layout(&w), "[-2][-14][1]");
+    struct vpmm_want want = world_want(&w, 4, 1);
+    struct vpmm_plan *plan;
+    uint64_t page;
+    want.asks_all = true;
+    want.create_pages_max = 0;
+    assert_int_equal(vpmm_pool_plan(w.pool, &want, &plan), VPMM_NOT_FOUND);
+    world_complete(&w, fence);
+    assert_int_equal(world_try(&w, 16, 1, 0, NULL, &page), VPMM_OK);
+    assert_int_equal(page, low);
+}
+
+/* When its pages were last looked at, all of it was free; and its first half still is. */
+static void an_extent_half_live_does_not_move(void **state)
+{
+    (void)state;
+    use_extents_of_4();
+    uint64_t a = world_malloc(&w, 16, 1);
+    world_free(&w, a, VPMM_FENCE_NONE);
+    uint64_t low = world_malloc(&w, 2, 1);
+    uint64_t high = world_malloc(&w, 14, 1);
+    world_malloc(&w, 1, 1);
+    world_free(&w, low, world_fence(&w, 1));
+    world_free(&w, high, VPMM_FENCE_NONE);
+    uint64_t page;
+    assert_int_equal(world_try(&w, 20, 3, 0, NULL, &page), VPMM_NOT_FOUND);
+    assert_int_equal(world_malloc(&w, 2, 3), high);
+    assert_string_equal(world_layout(&w), "[-2][2][-12][1]");
+    assert_int_equal(world_try(&w, 14, 1, 1, NULL, &page), VPMM_NOT_FOUND);
+    assert_int_equal(world_try(&w, 14, 1, 2, NULL, &page), VPMM_OK);
+    assert_string_equal(world_layout(&w), "[-2][2][z12][1][14]");
+}
+
 static void what_an_extent_has_too_much_stays_free(void **state)
 {
     (void)state;
@@ -265,6 +312,8 @@ int main(void)
         TEST(an_extent_waits_for_the_fences_of_all_its_last_owners),
         TEST(the_zombie_of_a_shared_extent_waits_for_both_fences),
         TEST(a_partly_live_extent_does_not_move),
+        TEST(an_extent_half_pending_does_not_move),
+        TEST(an_extent_half_live_does_not_move),
         TEST(what_an_extent_has_too_much_stays_free),
         TEST(a_surplus_waits_for_what_its_extent_left),
         TEST(a_surplus_without_room_is_left_alone),
