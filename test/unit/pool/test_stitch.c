@@ -135,12 +135,30 @@ static void no_region_spans_two_roots(void **state)
     world_free(&w, a, VPMM_FENCE_NONE);
     world_free(&w, b, VPMM_FENCE_NONE);
     assert_string_equal(world_layout(&w), "[-256][-64]");
+    assert_int_equal(world_malloc(&w, 256, 1), a);
+    assert_int_equal(world_malloc(&w, 64, 1), b);
+    world_free(&w, b, VPMM_FENCE_NONE);
+    world_free(&w, a, VPMM_FENCE_NONE);
+    assert_string_equal(world_layout(&w), "[-256][-64]");
     uint64_t page;
     assert_int_equal(world_try(&w, 300, 1, UINT64_MAX, NULL, &page), VPMM_NO_SPACE);
     world_add_root(&w, 320, 300);
     assert_int_equal(world_malloc(&w, 300, 1), 320);
     assert_int_equal(world_totals(&w).roots, 3);
     assert_int_equal(world_totals(&w).held_pages, 320);
+}
+
+static void no_run_spans_two_roots(void **state)
+{
+    (void)state;
+    world_add_root(&w, 256, 64);
+    uint64_t a = world_malloc(&w, 256, 1);
+    uint64_t b = world_malloc(&w, 64, 1);
+    world_free(&w, a, world_fence(&w, 1));
+    world_free(&w, b, world_fence(&w, 1));
+    uint64_t page;
+    assert_int_equal(world_try(&w, 300, 1, UINT64_MAX, NULL, &page), VPMM_NO_SPACE);
+    assert_string_equal(world_layout(&w), "[-256][-64]");
 }
 
 static void the_cap_on_mappings_is_kept(void **state)
@@ -216,6 +234,7 @@ int main(void)
         TEST(a_zombie_that_cannot_be_unmapped_is_never_reused),
         TEST(exact_sums_need_no_growth_and_others_only_the_shortfall),
         TEST(no_region_spans_two_roots),
+        TEST(no_run_spans_two_roots),
         TEST(the_cap_on_mappings_is_kept),
         TEST(plans_under_way_count_for_the_cap_on_mappings),
         TEST(a_plan_may_turn_out_to_need_no_step),
