@@ -161,6 +161,22 @@ static void no_run_spans_two_roots(void **state)
     assert_string_equal(world_layout(&w), "[-256][-64]");
 }
 
+/* What is given back at an address is what the device shows there. */
+static void the_books_know_which_extent_lies_where(void **state)
+{
+    (void)state;
+    uint64_t p[6];
+    for (int i = 0; i < 6; i++)
+        p[i] = world_malloc(&w, 1, 1);
+    for (int i = 0; i < 6; i += 2)
+        world_free(&w, p[i], VPMM_FENCE_NONE);
+    uint64_t all = world_malloc(&w, 3, 1);
+    assert_string_equal(world_layout(&w), "[z1][1][z1][1][z1][1][3]");
+    assert_int_equal(world_reap(&w, true), 3);
+    world_free(&w, all, VPMM_FENCE_NONE);
+    assert_int_equal(world_trim(&w, 3, true), 3);
+}
+
 static void the_cap_on_mappings_is_kept(void **state)
 {
     (void)state;
@@ -235,6 +251,7 @@ int main(void)
         TEST(exact_sums_need_no_growth_and_others_only_the_shortfall),
         TEST(no_region_spans_two_roots),
         TEST(no_run_spans_two_roots),
+        TEST(the_books_know_which_extent_lies_where),
         TEST(the_cap_on_mappings_is_kept),
         TEST(plans_under_way_count_for_the_cap_on_mappings),
         TEST(a_plan_may_turn_out_to_need_no_step),

@@ -49,7 +49,9 @@ uint64_t world_trim(struct world *world, uint64_t pages, bool unmaps)
         n = vpmm_pool_take_extents(world->pool, pages - sum, removals, 16);
         world_check(world);
         for (size_t i = 0; i < n; i++) {
-            assert_true(removals[i].extent > 0);
+            uint64_t page = world_page(world, removals[i].address);
+            assert_int_equal(removals[i].extent, world->pages[page].extent);
+            assert_int_equal(world->pages[page].offset, 0);
             assert_int_equal(world->extents[removals[i].extent].mappings, 1);
             assert_int_equal(world->extents[removals[i].extent].pages, removals[i].pages);
             if (unmaps)
