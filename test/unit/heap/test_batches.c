@@ -43,6 +43,25 @@ static void many_frees_share_an_event(void **state)
     fixture_teardown(&f);
 }
 
+/* A stream that frees but a few times leaves events behind: its batches have one free, then two,
+ * four and so on. */
+static void a_streams_first_batches_are_short(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t before = fixture_records(&f);
+    for (uint64_t n_batches = 1; n_batches <= 5; n_batches++) {
+        for (int i = 0; i < 1 << (n_batches - 1); i++) {
+            assert_int_equal(fixture_records(&f) - before, n_batches - 1);
+            fixture_cycle(&f, 4, a);
+        }
+        assert_int_equal(fixture_records(&f) - before, n_batches);
+    }
+    fixture_teardown(&f);
+}
+
 /* What waits for an event that somebody else has to have recorded is bounded in bytes: at 64 MiB of
  * several blocks. */
 static void a_batch_is_closed_at_so_many_bytes(void **state)
@@ -265,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_frees_share_an_event),
+        cmocka_unit_test(a_streams_first_batches_are_short),
         cmocka_unit_test(a_batch_is_closed_at_so_many_bytes),
         cmocka_unit_test(a_streams_own_misses_do_not_hurry_it),
         cmocka_unit_test(batches_grow_again_after_anothers_request),
