@@ -48,6 +48,12 @@ typedef _Atomic uint32_t vpmm_atomic32;
 #define vpmm_atomic_exchange(object, value)                                                        \
     VPMM_ATOMIC_SET(WRITES, atomic_exchange_explicit, object, value, memory_order_acq_rel)
 
+/* For hints, on which nothing depends: in no order with anything, and no test stops there. */
+#define vpmm_hint_load(object) atomic_load_explicit(object, memory_order_relaxed)
+#define vpmm_hint_store(object, value) atomic_store_explicit(object, value, memory_order_relaxed)
+#define vpmm_hint_xor(object, value)                                                               \
+    ((void)atomic_fetch_xor_explicit(object, value, memory_order_relaxed))
+
 /* One compare-and-swap; on failure `*expected` holds what was found. */
 #define vpmm_atomic_swap_if(object, expected, value)                                               \
     VPMM_ATOMIC_SET(WRITES, VPMM_ATOMIC_SWAP, object, value, expected)

@@ -57,6 +57,7 @@ static uint32_t *link_towards(const struct vpmm_tree *tree, uint32_t number,
 
 void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
 {
+    VPMM_STEP();
     struct vpmm_tree_key key = key_at(tree, number);
     uint32_t own_priority = priority(number);
     uint32_t *link = &tree->top;
@@ -86,6 +87,7 @@ void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
 
 void vpmm_tree_remove(struct vpmm_tree *tree, uint32_t number)
 {
+    VPMM_STEP();
     struct vpmm_tree_key key = key_at(tree, number);
     uint32_t *link = &tree->top;
     while (*link != number)

@@ -6,9 +6,9 @@
 
 void vpmm_heap_check(struct vpmm_heap *heap)
 {
-    vpmm_cache_hold(heap);
+    vpmm_lanes_hold(heap);
     const char *broken = vpmm_pool_audit(heap->pool);
-    vpmm_cache_let_go(heap);
+    vpmm_lanes_let_go(heap);
     if (!broken)
         return;
     (void)fprintf(stderr, "vpmm: audit of device %d: %s\n", heap->params.device, broken);

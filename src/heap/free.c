@@ -82,6 +82,7 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
         return status;
     vpmm_fence fence;
     vpmm_atomic_add(&heap->frees, 1);
+    vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
     if (!fence_free(heap, &region.owner, stream, &fence, wait_out) ||
         !fence_with_prior(heap, &region, stream, &fence, wait_out)) {
         vpmm_atomic_add(&heap->lost_pages, region.pages);
@@ -95,6 +96,7 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     vpmm_lock_take(&heap->lock);
     release(heap, address, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
+    vpmm_order_tidy(heap->order);
     return VPMM_OK;
 }
 
@@ -111,6 +113,7 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
         return false;
     vpmm_atomic_add(&heap->frees, 1);
     vpmm_atomic_add(&heap->lost_pages, region.pages);
+    vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
     return true;
 }
 
@@ -136,8 +139,11 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
         /* The address may have changed hands since: only under the lock does it not. */
         vpmm_lock_take(&heap->lock);
         if (!vpmm_pool_find(heap->pool, region.address, &region) &&
-            dies_with(&region, context_id) && !vpmm_pool_claim(heap->pool, region.address, &region))
+            dies_with(&region, context_id) &&
+            !vpmm_pool_claim(heap->pool, region.address, &region)) {
+            vpmm_hint_xor(&heap->layout, vpmm_habit_mark(region.address, region.pages));
             release(heap, region.address, region.fence, 0);
+        }
         vpmm_lock_give(&heap->lock);
     }
 }

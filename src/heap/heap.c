@@ -81,6 +81,8 @@ static enum vpmm_status init(struct vpmm_heap *heap)
     if (heap->page_bytes % facts.granularity_bytes || heap->page_bytes > heap->device_bytes)
         return VPMM_NOT_SUPPORTED;
     status = vpmm_cache_init(heap);
+    if (!status)
+        status = vpmm_habits_init(heap);
     if (status)
         return status;
     struct vpmm_pool_params pool_params = {
@@ -119,7 +121,8 @@ enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
     vpmm_atomic_store(&heap->is_tight, !driver->event_record_context);
     enum vpmm_status status = init(heap);
     if (status) {
-        vpmm_cache_finish(heap);
+        vpmm_habits_finish(heap);
+        vpmm_lanes_finish(heap);
         vpmm_condition_finish(&heap->edits_done);
         vpmm_lock_finish(&heap->lock);
         memory->unmap(memory->self, heap, sizeof *heap);
@@ -147,7 +150,8 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     for (uint32_t i = 0; vpmm_pool_root(heap->pool, i, &address, &pages); i++)
         (void)driver->address_free(driver->self, address, pages * heap->page_bytes);
     vpmm_pool_destroy(heap->pool);
-    vpmm_cache_finish(heap);
+    vpmm_habits_finish(heap);
+    vpmm_lanes_finish(heap);
     vpmm_condition_finish(&heap->edits_done);
     vpmm_lock_finish(&heap->lock);
     heap->memory->unmap(heap->memory->self, heap, sizeof *heap);
@@ -181,12 +185,13 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
     uint64_t cache_mallocs;
     uint64_t cache_frees;
     uint64_t late_hits = vpmm_atomic_load(&heap->late_hits);
-    vpmm_cache_counts(heap, &cache_mallocs, &cache_frees);
+    vpmm_lanes_counts(heap, &cache_mallocs, &cache_frees);
     *counts_out = (struct vpmm_heap_counts){
         .mallocs = vpmm_atomic_load(&heap->mallocs) + cache_mallocs,
         .frees = vpmm_atomic_load(&heap->frees) + cache_frees,
         .cache_hits = cache_mallocs,
         .direct_hits = cache_mallocs - late_hits,
+        .habit_hits = vpmm_atomic_load(&heap->habit_hits),
         .fits = vpmm_atomic_load(&heap->fits),
         .revives = vpmm_atomic_load(&heap->revives),
         .stitches = vpmm_atomic_load(&heap->stitches),
@@ -217,10 +222,10 @@ bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)
 {
     if (!vpmm_lock_try(&heap->lock))
         return false;
-    bool holds_all = vpmm_cache_try_hold(heap);
+    bool holds_all = vpmm_lanes_try_hold(heap);
     if (holds_all) {
         *broken_out = vpmm_pool_audit(heap->pool);
-        vpmm_cache_let_go(heap);
+        vpmm_lanes_let_go(heap);
     }
     vpmm_lock_give(&heap->lock);
     return holds_all;
@@ -229,9 +234,9 @@ bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)
 const char *vpmm_heap_audit(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);
-    vpmm_cache_hold(heap);
+    vpmm_lanes_hold(heap);
     const char *broken = vpmm_pool_audit(heap->pool);
-    vpmm_cache_let_go(heap);
+    vpmm_lanes_let_go(heap);
     vpmm_lock_give(&heap->lock);
     return broken;
 }

@@ -125,9 +125,10 @@ struct vpmm_heap_counts {
     uint64_t mallocs, frees;
     uint64_t cache_hits;  /* mallocs that a stream's front cache served; they count nowhere below */
     uint64_t direct_hits; /* those of them that vpmm_heap_malloc_cached answered to its caller */
-    /* How a malloc was served: without a driver call where it lay free, or at an old address; with
-     * moved extents; with new ones only. */
-    uint64_t fits, revives, stitches, grows;
+    /* How a malloc was served: without a driver call where the same stream had it before in the
+     * same situation, where it lay free, or at an old address; with moved extents; with new ones
+     * only. */
+    uint64_t habit_hits, fits, revives, stitches, grows;
     uint64_t host_waits, stream_waits;
     uint64_t failures; /* mallocs that the caller had to pass on */
     uint64_t trimmed_bytes;

@@ -9,6 +9,8 @@
 #include "base/atomic.h"
 #include "base/lock.h"
 #include "heap/cache.h"
+#include "heap/habit.h"
+#include "heap/lane.h"
 #include "heap/heap.h"
 
 struct vpmm_heap {
@@ -27,16 +29,19 @@ struct vpmm_heap {
     uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
-    struct vpmm_lane *lanes;      /* VPMM_LANES of them */
-    struct vpmm_lane *first_lane; /* of those that have had a stream */
-    vpmm_atomic32 n_lanes;        /* the same */
+    struct vpmm_habit *habits;
+    vpmm_atomic64 layout;                     /* habit.h: its part of the device's */
+    struct vpmm_lane *used_lanes[VPMM_LANES]; /* that have had a stream: n_lanes of them */
+    struct vpmm_lane *lanes;                  /* VPMM_LANES of them */
+    struct vpmm_lane *first_lane;             /* of those that have had a stream */
+    vpmm_atomic32 n_lanes;                    /* the same */
     uint32_t n_evictions;
     uint64_t cached_pages_max; /* larger regions are not cached */
     /* Little is left of the device, or has been: a request may have to wait for a free on the
      * device, which it can only where the free has an event of its own. */
     vpmm_atomic32 is_tight;
     vpmm_atomic64 last_allocation_id;
-    vpmm_atomic64 mallocs, frees, fits, revives, stitches, grows;
+    vpmm_atomic64 mallocs, frees, habit_hits, fits, revives, stitches, grows;
     vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
@@ -64,6 +69,8 @@ struct vpmm_serving {
     const struct vpmm_request *request;
     struct vpmm_request_view view;
     struct vpmm_want want;
+    uint64_t habit_key;
+    uint64_t habit; /* the address, or 0 */
 };
 
 /* ---- edit.c ---- */

@@ -32,20 +32,56 @@ void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *o
     view->n_promised = 0;
 }
 
+/* With the lock. */
+static enum vpmm_status fit_as_usual(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    if (!serving->habit)
+        return VPMM_NOT_FOUND;
+    enum vpmm_status status =
+        vpmm_pool_serve_at(serving->heap->pool, &serving->want, serving->habit);
+    if (!status)
+        *address_out = serving->habit;
+    /* A fit may do with less metadata. */
+    return status == VPMM_NO_METADATA ? VPMM_NOT_FOUND : status;
+}
+
 enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
+    vpmm_atomic64 *count = &heap->habit_hits;
     vpmm_lock_take(&heap->lock);
-    if (serving->view.stream_id)
-        vpmm_cache_drain(heap, serving->view.stream_id);
-    enum vpmm_status status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
-    bool is_revived = status == VPMM_NOT_FOUND;
-    if (is_revived)
+    vpmm_cache_drain(heap, serving->view.stream_id);
+    enum vpmm_status status = fit_as_usual(serving, address_out);
+    if (status == VPMM_NOT_FOUND) {
+        count = &heap->fits;
+        status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
+    }
+    if (status == VPMM_NOT_FOUND) {
+        count = &heap->revives;
         status = vpmm_pool_revive(heap->pool, &serving->want, address_out);
+    }
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
     if (!status)
-        vpmm_atomic_add(is_revived ? &heap->revives : &heap->fits, 1);
+        vpmm_atomic_add(count, 1);
+    return status;
+}
+
+/* The habit alone, before anything is done for the sake of a fit. */
+static enum vpmm_status serve_as_usual(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    if (!serving->habit)
+        return VPMM_NOT_FOUND;
+    vpmm_lock_take(&heap->lock);
+    enum vpmm_status status = fit_as_usual(serving, address_out);
+    if (status == VPMM_NOT_FOUND &&
+        vpmm_lane_vacate(heap, serving->view.stream_id, serving->habit, serving->want.pages))
+        status = fit_as_usual(serving, address_out);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    if (!status)
+        vpmm_atomic_add(&heap->habit_hits, 1);
     return status;
 }
 
@@ -127,12 +163,42 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
     return status;
 }
 
+/* What a habit of cudaMalloc is about may be complete by now; or it may be a matter of the lanes,
+ * and any other fit would break the habit. */
+static enum vpmm_status serve_late(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    enum vpmm_status status = serve_as_usual(serving, address_out);
+    if (serving->habit && status == VPMM_NOT_FOUND && vpmm_cache_gather(serving->heap, NULL))
+        (void)vpmm_heap_settle(serving->heap);
+    return status;
+}
+
 static enum vpmm_status serve(struct vpmm_serving *serving, uint64_t *address_out)
 {
+    enum vpmm_status status = serve_as_usual(serving, address_out);
+    if (status != VPMM_NOT_FOUND)
+        return status;
     if (serving->request->stream)
         return serve_in_order(serving, address_out);
     (void)vpmm_heap_settle(serving->heap);
-    return serve_waiting(serving, address_out);
+    status = serve_late(serving, address_out);
+    return status == VPMM_NOT_FOUND ? serve_waiting(serving, address_out) : status;
+}
+
+/* ---- habits ---- */
+
+static void recall(struct vpmm_serving *serving)
+{
+    uint64_t layout = vpmm_habit_layout(serving->heap);
+    serving->habit_key = vpmm_habit_key(layout, serving->want.owner.stream_id, serving->want.pages);
+    serving->habit = vpmm_habit_find(serving->heap->habits, serving->habit_key);
+}
+
+static void remember(const struct vpmm_serving *serving, uint64_t address)
+{
+    if (address != serving->habit)
+        vpmm_habit_keep(serving->heap->habits, serving->habit_key, address);
+    vpmm_hint_xor(&serving->heap->layout, vpmm_habit_mark(address, serving->want.pages));
 }
 
 /* The owner of what is served, but for its id. */
@@ -178,9 +244,12 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     vpmm_request_view_init(&serving.view, heap->order, serving.want.owner.stream_id);
     serving.want.view = &serving.view.view;
 
+    recall(&serving);
     enum vpmm_status status = serve(&serving, address_out);
     if (status == VPMM_NO_MEMORY)
         status = vpmm_ladder_climb(&serving, address_out);
+    if (!status)
+        remember(&serving, *address_out);
     vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
     return status;
 }

@@ -121,6 +121,7 @@ struct vpmm_order {
     struct vpmm_context unknown;
     vpmm_atomic64 n_threads;
     vpmm_atomic64 n_events, n_fences, n_records, n_queries;
+    vpmm_atomic64 n_fences_tidied; /* from so many on it is time to poll */
 };
 
 static inline struct vpmm_slot *vpmm_slot_at(const struct vpmm_order *order, uint32_t number)

@@ -147,6 +147,9 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
  * completed: per stream, the newest first (it vouches for all older ones), then the oldest ones
  * until one is not complete (driver). True if any fence became complete. */
 bool vpmm_order_poll(struct vpmm_order *order);
+/* Polls where twice as many fences, or more, are not known complete as the last time: for who
+ * records and never polls, so that events are used again. */
+void vpmm_order_tidy(struct vpmm_order *order);
 
 /* How many fences have completed, ever: while it stays the same, no answer of vpmm_order_ask turns
  * COMPLETE. No driver, no lock. */

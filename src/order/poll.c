@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "order/internal.h"
 
+/* With fewer fences that are not known complete nobody looks for the sake of their events. */
+#define TIDIED_LEAST 32u
+
 static vpmm_fence fence_in(const struct vpmm_order *order, uint32_t slot)
 {
     return slot ? vpmm_atomic_load(&vpmm_slot_at(order, slot)->number) : VPMM_FENCE_NONE;
@@ -51,4 +54,13 @@ bool vpmm_order_poll(struct vpmm_order *order)
     vpmm_lock_give(&order->lock);
     driver->capture_restore(driver->self, mode);
     return any;
+}
+
+void vpmm_order_tidy(struct vpmm_order *order)
+{
+    uint64_t n_fences = vpmm_hint_load(&order->n_fences);
+    if (n_fences < TIDIED_LEAST || n_fences < vpmm_hint_load(&order->n_fences_tidied))
+        return;
+    (void)vpmm_order_poll(order);
+    vpmm_hint_store(&order->n_fences_tidied, 2 * vpmm_hint_load(&order->n_fences));
 }

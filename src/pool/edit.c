@@ -43,6 +43,36 @@ uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
     return first;
 }
 
+/* In one go where the span lies in one region: that leaves and enters the indexes once. */
+static void carve(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
+                  const struct vpmm_content *content)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    struct vpmm_content rest = vpmm_region_content(region);
+    struct vpmm_span whole = vpmm_region_span(pool, region);
+    struct vpmm_span left = {span->root, whole.page, span->page - whole.page};
+    struct vpmm_span right = {span->root, span->page + span->pages,
+                              whole.pages - left.pages - span->pages};
+    vpmm_region_remove(pool, number);
+    if (left.pages)
+        vpmm_region_put(pool, vpmm_table_take(&pool->regions), &left, &rest);
+    if (right.pages)
+        vpmm_region_put(pool, vpmm_table_take(&pool->regions), &right, &rest);
+    vpmm_region_put(pool, number, span, content);
+}
+
+void vpmm_region_become(struct vpmm_pool *pool, const struct vpmm_span *span,
+                        const struct vpmm_content *content)
+{
+    uint32_t number = vpmm_region_whole(pool, span);
+    if (number) {
+        carve(pool, number, span, content);
+    } else {
+        vpmm_region_isolate(pool, span);
+        (void)vpmm_region_fuse(pool, span, content);
+    }
+}
+
 /* Whether the region must be one with a neighbour of that content. */
 static bool is_alike(const struct vpmm_region *region, const struct vpmm_content *content)
 {

@@ -109,8 +109,7 @@ enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const struct vpmm_want *w
         status = vpmm_table_reserve(&pool->regions, 2);
     if (status)
         return status;
-    vpmm_region_isolate(pool, &span);
-    (void)vpmm_region_fuse(pool, &span, &live);
+    vpmm_region_become(pool, &span, &live);
     *address_out = vpmm_root_address(pool, span.root, span.page);
     return VPMM_OK;
 }

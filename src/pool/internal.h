@@ -174,6 +174,8 @@ static inline uint32_t vpmm_region_at(const struct vpmm_root *root, uint64_t pag
 
 /* The region that `page` lies in. */
 uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page);
+/* The one that holds all of `span`; 0 where it lies in several. */
+uint32_t vpmm_region_whole(const struct vpmm_pool *pool, const struct vpmm_span *span);
 /* The neighbours in the same root; 0 when there is none. */
 uint32_t vpmm_region_left(const struct vpmm_pool *pool, uint32_t number);
 uint32_t vpmm_region_right(const struct vpmm_pool *pool, uint32_t number);
@@ -250,6 +252,9 @@ void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_ou
 /* Splits regions so that some begin and end exactly where `span` does. Takes at most two records,
  * reserved before. */
 void vpmm_region_isolate(struct vpmm_pool *pool, const struct vpmm_span *span);
+/* Makes one region of `span`, whatever lies there. Takes at most two records, reserved before. */
+void vpmm_region_become(struct vpmm_pool *pool, const struct vpmm_span *span,
+                        const struct vpmm_content *content);
 /* Makes one region of the whole ones that tile `span`; its number. */
 uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
                           const struct vpmm_content *content);

@@ -25,22 +25,13 @@ static struct vpmm_draft *draft_create(const struct vpmm_pool *pool, const struc
     return draft;
 }
 
-/* The region that holds the whole extent; 0 where it lies in several. */
-static uint32_t region_of(const struct vpmm_pool *pool, const struct vpmm_span *span)
-{
-    uint32_t number = vpmm_region_around(span->root, span->page);
-    const struct vpmm_region *region = vpmm_region_record(pool, number);
-    bool straddles = span->page + span->pages > region->page + vpmm_region_pages(region);
-    return straddles ? 0 : number;
-}
-
 /* Adds the extent to what moves. A neighbour from the same region joins the last group, `*open`. */
 static enum vpmm_status pick_extent(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                                     struct vpmm_draft *draft, uint32_t number, uint32_t *open)
 {
     const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
     struct vpmm_span span = vpmm_extent_span(pool, extent);
-    uint32_t region = region_of(pool, &span);
+    uint32_t region = vpmm_region_whole(pool, &span);
     draft->extents[draft->plan.n_steps] = number;
     draft->plan.steps[draft->plan.n_steps++] =
         (struct vpmm_step){VPMM_STEP_MOVE, 0, extent->pages, extent->handle};

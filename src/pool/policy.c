@@ -11,13 +11,15 @@
  * are faster, smaller ones can be harvested sooner and are pinned by less.
  *
  * New memory is cut into at least CUTS extents, and fewer than twice as many while they stay below
- * the limits. */
+ * the limits; so little is one. */
 #define CUTS 2
 #define EXTENT_MAX (64 * MIB)
+#define WHOLE_MAX (32 * MIB)
 
-/* So much at once may make larger ones. */
+/* So much at once may make larger ones, of at most this share of what is held then. */
 #define LARGE_REQUEST (512 * MIB)
 #define LARGE_EXTENT (128 * MIB)
+#define LARGE_SHARE 256
 
 /* What comes first, or is a large part of all that is held, hardly is there to be taken apart. */
 #define HUGE_REQUEST (8 * GIB)
@@ -26,8 +28,8 @@
 
 /* At most so many pages, and this share of what is live, are created for the sake of fewer extents.
  */
-#define EXTRA_PAGES_MAX 8
-#define EXTRA_SHARE 200
+#define EXTRA_PAGES_MAX 16
+#define EXTRA_SHARE 100
 
 static uint64_t power_of_two_to(uint64_t pages)
 {
@@ -50,10 +52,11 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
                           uint64_t pages)
 {
     uint64_t limit = EXTENT_MAX;
-    uint64_t cuts = CUTS;
-    if (pages >= LARGE_REQUEST / params->page_bytes)
+    uint64_t cuts = pages <= WHOLE_MAX / params->page_bytes ? 1 : CUTS;
+    bool is_large = pages >= LARGE_REQUEST / params->page_bytes;
+    if (is_large && (held_pages + pages) / LARGE_SHARE >= LARGE_EXTENT / params->page_bytes)
         limit = LARGE_EXTENT;
-    bool is_first = held_pages == 0 && limit == LARGE_EXTENT;
+    bool is_first = held_pages == 0 && is_large;
     if (is_first || (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)) {
         limit = HUGE_EXTENT;
         cuts = HUGE_CUTS;

@@ -112,11 +112,18 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_fit(struct vpmm_pool *pool, const str
 /* Serves `want`, which fit could not, without any driver call either: at an old address that still
  * shows what it needs. A range of zombies, beside which free regions may lie, becomes the live
  * region, if all extents it shows lie wholly in regions that fit could use and the zombies' own
- * last users come before the request, too. Their old places become zombies. A bounded number of
+ * last users come before the request, too. Their old places become zombies, and what they show
+ * beside the range becomes free. A bounded number of
  * ranges is tried, the youngest of exactly the wanted pages first. Steps: as many as extents are
  * looked at, and O(log n). NOT_FOUND, NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_pool_revive(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t *address_out);
+
+/* Serves `want` at `address`, which is page-aligned, without any driver call: from free regions,
+ * and from zombies as vpmm_pool_revive does. Steps: as many as regions and extents lie there, and
+ * O(log n). NOT_FOUND, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_serve_at(struct vpmm_pool *pool,
+                                                    const struct vpmm_want *want, uint64_t address);
 
 /* One driver step of a plan, in the order in which they must be carried out. */
 struct vpmm_step {

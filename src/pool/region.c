@@ -14,6 +14,13 @@ uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page)
     return vpmm_region_at(root, start);
 }
 
+uint32_t vpmm_region_whole(const struct vpmm_pool *pool, const struct vpmm_span *span)
+{
+    uint32_t number = vpmm_region_around(span->root, span->page);
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    return span->pages <= region->page + vpmm_region_pages(region) - span->page ? number : 0;
+}
+
 uint32_t vpmm_region_left(const struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
@@ -153,6 +160,7 @@ static void describe(struct vpmm_region *region, const struct vpmm_content *cont
 static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region,
                    const struct vpmm_content *content)
 {
+    VPMM_STEP();
     count(pool, content->state, vpmm_region_pages(region), content->owner.bytes);
     vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
     vpmm_index_add(pool, number);
@@ -161,6 +169,7 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
 /* The opposite. */
 static void forget(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region)
 {
+    VPMM_STEP();
     enum vpmm_region_state state = vpmm_region_state(region);
     discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
              vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));

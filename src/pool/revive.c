@@ -10,11 +10,11 @@
 #define FREE_MAX 4
 
 /* A range that the request could have: what is free in it stays where it is, and what its zombies
- * show comes home. */
+ * show comes home, as a whole: `all` is the range and what such extents show beside it. */
 struct revival {
     struct vpmm_pool *pool;
     const struct vpmm_want *want;
-    struct vpmm_span range;
+    struct vpmm_span range, all;
     uint64_t n_extents; /* that come home */
     vpmm_fence left;    /* of the regions that they leave */
 };
@@ -29,39 +29,61 @@ static uint64_t end_of(const struct vpmm_span *span)
     return span->page + span->pages;
 }
 
-/* Continues a walk over the extents that the range shows and that belong elsewhere. */
+static bool is_away(const struct vpmm_extent *extent, const struct vpmm_root *root, uint64_t page)
+{
+    return extent->page != page || extent->root != root->number;
+}
+
+/* Continues a walk over the extents that `all` shows and that belong elsewhere. */
 static uint32_t next_away(const struct revival *revival, uint64_t *page)
 {
-    const struct vpmm_span *range = &revival->range;
+    const struct vpmm_span *all = &revival->all;
     uint32_t number;
-    while ((number = vpmm_extent_next(revival->pool, range, page)) != 0) {
+    while ((number = vpmm_extent_next(revival->pool, all, page)) != 0) {
         VPMM_STEP();
         const struct vpmm_extent *extent = vpmm_extent_record(revival->pool, number);
-        if (extent->page != *page - extent->pages || extent->root != range->root->number)
+        if (is_away(extent, all->root, *page - extent->pages))
             return number;
     }
     return 0;
 }
 
-/* Whether the range is tiled by usable free regions and by zombies whose last users come before the
- * request; a zombie begins in it as a whole, so that no extent is cut at its low end. */
+/* Makes `all` hold the whole of the extent that belongs elsewhere and is shown at `page`. */
+static void reach_over(struct revival *revival, uint64_t page)
+{
+    struct vpmm_span *all = &revival->all;
+    uint64_t start;
+    if (!vpmm_bits_last_to(&all->root->extent_starts, page, &start))
+        return;
+    const struct vpmm_extent *extent =
+        vpmm_extent_record(revival->pool, all->root->extent_at[start]);
+    uint64_t end = start + extent->pages;
+    if (end <= page || !is_away(extent, all->root, start))
+        return;
+    if (end > end_of(all))
+        all->pages = end - all->page;
+    if (start < all->page) {
+        all->pages += all->page - start;
+        all->page = start;
+    }
+}
+
+/* Whether all of it is tiled by usable free regions and by zombies whose last users come before the
+ * request. */
 static bool is_tiled(const struct revival *revival)
 {
     const struct vpmm_fence_view *view = revival->want->view;
-    uint64_t page = revival->range.page;
-    while (page < end_of(&revival->range)) {
+    const struct vpmm_root *root = revival->all.root;
+    for (uint64_t page = revival->all.page; page < end_of(&revival->all);) {
         VPMM_STEP();
-        uint32_t number =
-            page < revival->range.root->pages ? vpmm_region_at(revival->range.root, page) : 0;
-        const struct vpmm_region *region = vpmm_region_record(revival->pool, number);
-        if (!region)
-            return false;
+        const struct vpmm_region *region =
+            vpmm_region_record(revival->pool, vpmm_region_around(root, page));
         bool waits = vpmm_region_fence(region) != VPMM_FENCE_NONE &&
                      view->ask(view->self, vpmm_region_fence(region)) == VPMM_VERDICT_PENDING;
         bool is_zombie = vpmm_region_state(region) == VPMM_REGION_ZOMBIE;
         if (waits || (!is_zombie && vpmm_region_state(region) != VPMM_REGION_FREE))
             return false;
-        page += vpmm_region_pages(region);
+        page = region->page + vpmm_region_pages(region);
     }
     return true;
 }
@@ -70,23 +92,33 @@ static bool is_tiled(const struct revival *revival)
  * the range itself. */
 static bool can_come_home(struct revival *revival)
 {
-    uint64_t page = revival->range.page;
+    uint64_t page = revival->all.page;
     uint32_t number;
     bool can = true;
     revival->n_extents = 0;
     while (can && (number = next_away(revival, &page)) != 0) {
         struct vpmm_extent *extent = vpmm_extent_record(revival->pool, number);
         struct vpmm_span home = vpmm_extent_span(revival->pool, extent);
-        can = page <= end_of(&revival->range) && !extent->is_picked &&
-              !overlaps(&home, &revival->range) &&
+        can = !extent->is_picked && !overlaps(&home, &revival->all) &&
               vpmm_extent_is_usable(revival->pool, revival->want->view, extent);
         extent->is_picked |= can;
         revival->n_extents += can;
     }
     uint64_t picked = 0;
-    for (page = revival->range.page; picked < revival->n_extents; picked++)
+    for (page = revival->all.page; picked < revival->n_extents; picked++)
         vpmm_extent_record(revival->pool, next_away(revival, &page))->is_picked = 0;
-    return can && revival->n_extents > 0;
+    return can;
+}
+
+static bool try_range(struct revival *revival)
+{
+    const struct vpmm_span *range = &revival->range;
+    if (range->page >= range->root->pages || range->pages > range->root->pages - range->page)
+        return false;
+    revival->all = *range;
+    reach_over(revival, range->page);
+    reach_over(revival, end_of(range) - 1);
+    return is_tiled(revival) && can_come_home(revival);
 }
 
 /* Tries the range of the wanted pages that begins with the region `number`. */
@@ -97,8 +129,7 @@ static bool try_from(struct revival *revival, uint32_t number)
         return false;
     revival->range = vpmm_region_span(revival->pool, region);
     revival->range.pages = revival->want->pages;
-    return revival->range.pages <= revival->range.root->pages - revival->range.page &&
-           is_tiled(revival) && can_come_home(revival);
+    return try_range(revival) && revival->n_extents > 0;
 }
 
 /* Zombies of the wanted pages, the youngest first, then the next larger ones. */
@@ -157,7 +188,7 @@ static enum vpmm_status join_fences(struct revival *revival, vpmm_fence *fence)
 {
     const struct vpmm_fence_view *view = revival->want->view;
     enum vpmm_status status = VPMM_OK;
-    uint64_t page = revival->range.page;
+    uint64_t page = revival->all.page;
     uint32_t number;
     while (!status && (number = next_away(revival, &page)) != 0) {
         const struct vpmm_extent *extent = vpmm_extent_record(revival->pool, number);
@@ -165,14 +196,14 @@ static enum vpmm_status join_fences(struct revival *revival, vpmm_fence *fence)
         status = vpmm_fence_add_span(revival->pool, view, &home, &revival->left);
     }
     *fence = revival->left;
-    return status ? status : vpmm_fence_add_span(revival->pool, view, &revival->range, fence);
+    return status ? status : vpmm_fence_add_span(revival->pool, view, &revival->all, fence);
 }
 
 /* All records are reserved. */
 static void come_home(struct revival *revival)
 {
     struct vpmm_pool *pool = revival->pool;
-    uint64_t page = revival->range.page;
+    uint64_t page = revival->all.page;
     uint32_t number;
     pool->last_age++;
     while ((number = next_away(revival, &page)) != 0) {
@@ -180,28 +211,87 @@ static void come_home(struct revival *revival)
         struct vpmm_span home = vpmm_extent_span(pool, extent);
         vpmm_region_isolate(pool, &home);
         vpmm_zombie_make(pool, &home, revival->left);
-        vpmm_extent_move_home(pool, number, revival->range.root, page - extent->pages);
+        vpmm_extent_move_home(pool, number, revival->all.root, page - extent->pages);
     }
+}
+
+/* What lies in `all` from `page` to `end` beside the range. */
+static void leave_free(struct revival *revival, uint64_t page, uint64_t end, vpmm_fence fence)
+{
+    struct vpmm_pool *pool = revival->pool;
+    struct vpmm_span rest = {revival->all.root, page, end - page};
+    struct vpmm_content free = {.state = VPMM_REGION_FREE, .fence = fence};
+    if (page == end)
+        return;
+    uint32_t number = vpmm_region_fuse(pool, &rest, &free);
+    (void)vpmm_region_merge(pool, number);
+}
+
+static enum vpmm_status take_range(struct revival *revival, uint64_t *address_out)
+{
+    struct vpmm_pool *pool = revival->pool;
+    const struct vpmm_span *range = &revival->range;
+    struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = revival->want->owner};
+    if (revival->n_extents > UINT32_MAX / 2 - 4)
+        return VPMM_NO_METADATA;
+    enum vpmm_status status = join_fences(revival, &live.fence);
+    if (!status)
+        status = vpmm_table_reserve(&pool->regions, 2 * (uint32_t)revival->n_extents + 4);
+    if (status)
+        return status;
+    vpmm_region_isolate(pool, &revival->all);
+    come_home(revival);
+    vpmm_region_isolate(pool, range);
+    (void)vpmm_region_fuse(pool, range, &live);
+    leave_free(revival, revival->all.page, range->page, live.fence);
+    leave_free(revival, end_of(range), end_of(&revival->all), live.fence);
+    *address_out = vpmm_root_address(pool, range->root, range->page);
+    return VPMM_OK;
 }
 
 enum vpmm_status vpmm_pool_revive(struct vpmm_pool *pool, const struct vpmm_want *want,
                                   uint64_t *address_out)
 {
     struct revival revival = {.pool = pool, .want = want};
-    struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = want->owner};
     assert(want->pages > 0);
     if (!pool->zombies.top || !find(&revival))
         return VPMM_NOT_FOUND;
-    if (revival.n_extents > UINT32_MAX / 2 - 2)
-        return VPMM_NO_METADATA;
-    enum vpmm_status status = join_fences(&revival, &live.fence);
+    return take_range(&revival, address_out);
+}
+
+/* Whether the range lies in one free region that the request may have, as most do. */
+static bool lies_free(const struct revival *revival)
+{
+    const struct vpmm_span *range = &revival->range;
+    uint32_t number = vpmm_region_whole(revival->pool, range);
+    return number &&
+           vpmm_region_is_usable(vpmm_region_record(revival->pool, number), revival->want->view);
+}
+
+static enum vpmm_status take_free(const struct revival *revival)
+{
+    struct vpmm_pool *pool = revival->pool;
+    struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = revival->want->owner};
+    enum vpmm_status status =
+        vpmm_fence_add_span(pool, revival->want->view, &revival->range, &live.fence);
     if (!status)
-        status = vpmm_table_reserve(&pool->regions, 2 * (uint32_t)revival.n_extents + 2);
-    if (status)
-        return status;
-    vpmm_region_isolate(pool, &revival.range);
-    come_home(&revival);
-    (void)vpmm_region_fuse(pool, &revival.range, &live);
-    *address_out = vpmm_root_address(pool, revival.range.root, revival.range.page);
-    return VPMM_OK;
+        status = vpmm_table_reserve(&pool->regions, 2);
+    if (!status)
+        vpmm_region_become(pool, &revival->range, &live);
+    return status;
+}
+
+enum vpmm_status vpmm_pool_serve_at(struct vpmm_pool *pool, const struct vpmm_want *want,
+                                    uint64_t address)
+{
+    struct revival revival = {.pool = pool, .want = want};
+    assert(want->pages > 0);
+    revival.range.root = vpmm_root_of(pool, address);
+    if (!revival.range.root)
+        return VPMM_NOT_FOUND;
+    revival.range.page = vpmm_root_page(pool, revival.range.root, address);
+    revival.range.pages = want->pages;
+    if (lies_free(&revival))
+        return take_free(&revival);
+    return try_range(&revival) ? take_range(&revival, &address) : VPMM_NOT_FOUND;
 }

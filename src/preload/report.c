@@ -128,7 +128,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     close_report(fd);
 }
 
-#define FIGURES 22
+#define FIGURES 23
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
 };
@@ -160,6 +160,7 @@ static void count_heap(struct vpmm_heap *heap, struct figures *figures)
         {"mallocs", "allocations", counts.mallocs, false},
         {"frees", "frees", counts.frees, false},
         {"cache_hits", "served from the front cache", counts.cache_hits, false},
+        {"habit_hits", "served where a round before was", counts.habit_hits, false},
         {"fits", "served without a driver call", counts.fits, false},
         {"revives", "served at an old address", counts.revives, false},
         {"stitches", "served by moving pages", counts.stitches, false},

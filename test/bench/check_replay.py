@@ -42,7 +42,8 @@ class Replayer(unittest.TestCase):
                              {name: other[name] for name in other if name not in REAL_TIME})
             self.assertGreaterEqual(int(one["held_peak_bytes"]), int(one["live_peak_bytes"]))
             self.assertEqual((one["calls"], one["live_peak_bytes"], one["refused"]), ("4227", "1222639872", "0"))
-            served = sum(int(one[way]) for way in ("cache_hits", "fits", "revives", "stitches", "grows"))
+            ways = ("cache_hits", "habit_hits", "fits", "revives", "stitches", "grows")
+            served = sum(int(one[way]) for way in ways)
             self.assertEqual(served, 2114)
 
     def test_modelled_time_is_calls_times_prices(self):

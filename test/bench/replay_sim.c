@@ -111,12 +111,11 @@ static double ratio(const struct replay_pass *pass)
 
 static void print_head(void)
 {
-    printf(
-        "trace,pass,calls,refused,live_peak_bytes,held_peak_bytes,held_ratio,driver_ns,own_ns,"
-        "waited_us,cache_hits,fits,revives,stitches,grows,host_waits,stream_waits,extents_created,"
-        "extents_moved,"
-        "owed_ns,last_malloc_ns,driver_p50_ns,driver_p99_ns,driver_max_ns,p50_ns,p99_ns,"
-        "max_ns");
+    printf("trace,pass,calls,refused,live_peak_bytes,held_peak_bytes,held_ratio,driver_ns,own_ns,"
+           "waited_us,cache_hits,habit_hits,fits,revives,stitches,grows,host_waits,stream_waits,"
+           "extents_created,extents_moved,"
+           "owed_ns,last_malloc_ns,driver_p50_ns,driver_p99_ns,driver_max_ns,p50_ns,p99_ns,"
+           "max_ns");
     for (int i = 0; i < PRICE_KINDS; i++)
         printf(",%s_calls,%s_handles,%s_ns", price_name((enum price_kind)i),
                price_name((enum price_kind)i), price_name((enum price_kind)i));
@@ -137,9 +136,9 @@ static void print_row(const char *name, unsigned number, const struct replay_pas
            name, number, pass->calls, pass->refused, pass->live_peak_bytes, pass->held_peak_bytes,
            ratio(pass), pass->driver_ns, pass->own_ns, pass->waited_us);
     printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-           ",%" PRIu64 ",%" PRIu64,
-           counts->cache_hits, counts->fits, counts->revives, counts->stitches, counts->grows,
-           counts->host_waits, counts->stream_waits, tally->calls[PRICE_CREATE],
+           ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+           counts->cache_hits, counts->habit_hits, counts->fits, counts->revives, counts->stitches,
+           counts->grows, counts->host_waits, counts->stream_waits, tally->calls[PRICE_CREATE],
            extents_moved(pass));
     printf(",%" PRIu64 ",%" PRIu64, pass->owed_ns, pass->last_malloc_ns);
     printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
@@ -157,13 +156,13 @@ static void print_line(const char *name, unsigned number, const struct replay_pa
     const struct priced_tally *tally = &pass->tally;
     printf("%s, pass %u: %" PRIu64 " calls, %" PRIu64 " refused; live peak %.3f GB, held %.3f GB "
            "(%.3f); driver %.3f ms + own %.3f ms = %.3f ms, waited %.3f ms; cache hits %" PRIu64
-           ", fits %" PRIu64 ", revives %" PRIu64 ", stitches %" PRIu64 ", grows %" PRIu64
-           "; extents created %" PRIu64 ", moved %" PRIu64
+           ", habit hits %" PRIu64 ", fits %" PRIu64 ", revives %" PRIu64 ", stitches %" PRIu64
+           ", grows %" PRIu64 "; extents created %" PRIu64 ", moved %" PRIu64
            ", unmaps owed %.3f ms; a call p50 %.2f, p99 %.2f, max %.2f us; driver calls",
            name, number, pass->calls, pass->refused, (double)pass->live_peak_bytes / 1e9,
            (double)pass->held_peak_bytes / 1e9, ratio(pass), ms(pass->driver_ns), ms(pass->own_ns),
            ms(pass->driver_ns + pass->own_ns), (double)pass->waited_us / 1e3, counts->cache_hits,
-           counts->fits, counts->revives, counts->stitches, counts->grows,
+           counts->habit_hits, counts->fits, counts->revives, counts->stitches, counts->grows,
            tally->calls[PRICE_CREATE], extents_moved(pass), ms(pass->owed_ns),
            (double)pass->whole.p50_ns / 1e3, (double)pass->whole.p99_ns / 1e3,
            (double)pass->whole.max_ns / 1e3);

@@ -51,7 +51,7 @@ static uint64_t least(const struct question *question)
     return question->pages > movable ? question->pages - movable : 0;
 }
 
-/* No plan need create more. */
+/* No plan need create more, but for the extra pages. */
 static uint64_t enough(const struct question *question)
 {
     const struct prospect *prospect = &question->prospect;
@@ -67,9 +67,11 @@ static bool is_right(enum vpmm_status status, const struct question *question,
     const struct prospect *prospect = &question->prospect;
     uint64_t pages = question->pages, limit = question->create_pages_max;
     uint64_t mappings = prospect->mappings + planned_mappings();
+    uint64_t created = plan ? plan->created_pages : 0;
     switch (status) {
     case VPMM_OK:
-        return plan->created_pages <= limit && plan->created_pages <= enough(question) &&
+        created -= created > prospect->extra ? prospect->extra : created;
+        return plan->created_pages <= limit && created <= enough(question) &&
                mappings + plan->n_steps <= mappings_max;
     case VPMM_NOT_FOUND:
         return limit < (prospect->hole < pages ? least(question) : enough(question));
@@ -132,13 +134,6 @@ static void end_plan(size_t which, uint64_t trouble)
     vpmm_pool_abandon(world.pool, plan, stuck);
 }
 
-/* How metadata fails during the next call: mostly not at all. */
-static void set_trouble(uint64_t trouble)
-{
-    world.maps_left = trouble >= 0xe0 ? (long)(trouble & 3) : -1;
-    world.joins_fail = trouble >= 0xd0 && trouble < 0xe8;
-}
-
 static void op_malloc(void)
 {
     uint64_t pages = 1 + input_below(&input, REQUEST_PAGES_MAX);
@@ -153,7 +148,7 @@ static void op_malloc(void)
     want.owner.id = open.number;
     want.create_pages_max = trouble & 1 ? trouble / 8 : UINT64_MAX;
     struct question question = ask(pages, want.create_pages_max);
-    set_trouble(trouble);
+    model_set_trouble(trouble);
     enum vpmm_status status = vpmm_pool_fit(world.pool, &want, &address);
     if (status == VPMM_NOT_FOUND) {
         assert_true(question.prospect.run < pages);
@@ -168,7 +163,7 @@ static void op_malloc(void)
     } else {
         model_add_block(address, pages, stream, open.number);
     }
-    set_trouble(0);
+    model_set_trouble(0);
     assert_int_equal(world_totals(&world).held_pages, before.held_pages);
     if (status == VPMM_NO_SPACE)
         model_add_root();
@@ -180,6 +175,19 @@ static void op_malloc(void)
         end_plan(n_plans - 1, end >> 1);
 }
 
+static void op_serve_at(void)
+{
+    uint64_t pages = 1 + input_below(&input, REQUEST_PAGES_MAX);
+    uint64_t stream = input_below(&input, STREAMS + 1);
+    uint64_t trouble = input_byte(&input);
+    uint64_t page = input_byte(&input) | trouble << 8;
+    if (n_blocks + n_plans >= BLOCKS_MAX)
+        return;
+    model_set_trouble(trouble);
+    model_serve_at(page % (n_roots * ROOT_PAGES + 1), pages, stream, ++last_number);
+    model_set_trouble(0);
+}
+
 static void op_grow(void)
 {
     uint64_t pages = 1 + input_below(&input, 16);
@@ -189,9 +197,9 @@ static void op_grow(void)
     struct question question = ask(pages, UINT64_MAX);
     /* Growth builds on holes alone. */
     question.prospect.movable = question.prospect.snug = question.prospect.reach = 0;
-    set_trouble(input_byte(&input));
+    model_set_trouble(input_byte(&input));
     enum vpmm_status status = vpmm_pool_plan_growth(world.pool, pages, &open.plan);
-    set_trouble(0);
+    model_set_trouble(0);
     judge(status, &question, open.plan);
     if (status == VPMM_NO_SPACE)
         model_add_root();
@@ -269,23 +277,14 @@ static void op_wrong_free(void)
 
 /* ---- fences ---- */
 
-/* A stream's work completes in its order. */
-static void complete(vpmm_fence last)
-{
-    uint64_t stream = world.fences[last].stream;
-    for (vpmm_fence i = stream ? 1 : last; i <= last; i++)
-        if (!world.fences[i].a && world.fences[i].stream == stream)
-            world_complete(&world, i);
-}
-
 static void op_complete(void)
 {
     uint64_t mask = input_byte(&input);
     for (uint64_t i = 0; i < 8 && i < world.n_fences; i++)
         if (mask >> i & 1)
-            complete(world.n_fences - i);
+            model_complete(world.n_fences - i);
     for (vpmm_fence fence = 1; mask % 4 == 3 && fence + 8 < world.n_fences; fence++)
-        complete(fence);
+        model_complete(fence);
     if (mask & 0x80) { /* what is only in order for a stream stays pending */
         world.stream = mask % (STREAMS + 1);
         vpmm_pool_settle(world.pool, &world.view);
@@ -320,9 +319,9 @@ static void op_take(void)
     if (what % 4 == 0) {
         n_removals += vpmm_pool_take_quarantined(world.pool, removals + n_removals, room);
     } else if (what % 4 == 1) {
-        set_trouble(outcome);
+        model_set_trouble(outcome);
         n_removals += vpmm_pool_take_extents(world.pool, what / 8, removals + n_removals, room);
-        set_trouble(0);
+        model_set_trouble(0);
     } else {
         n_removals += vpmm_pool_take_zombies(world.pool, &world.view, removals + n_removals, room);
     }
@@ -381,8 +380,9 @@ static void finish_program(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static void (*const operations[])(void) = {
-        op_malloc, op_malloc, op_malloc, op_free,   op_free, op_finish, op_end,        op_end,
-        op_take,   op_take,   op_grow,   op_finish, op_free, op_malloc, op_wrong_free, op_complete,
+        op_malloc, op_malloc,   op_malloc,     op_free,     op_free, op_finish,
+        op_end,    op_end,      op_take,       op_take,     op_grow, op_finish,
+        op_free,   op_serve_at, op_wrong_free, op_complete,
     };
     input = (struct input){data, data + bytes};
     n_plans = n_removals = 0;

@@ -8,7 +8,6 @@ struct block blocks[BLOCKS_MAX];
 size_t n_blocks;
 uint64_t n_roots;
 static uint64_t content[EXTENTS_MAX][EXTENT_PAGES_MAX];
-static bool is_fixed[EXTENTS_MAX];
 static struct vpmm_memory whole_memory;
 static struct vpmm_fence_view whole_view;
 static uint64_t n_failures;
@@ -40,12 +39,17 @@ uint64_t model_failures(void)
     return n_failures;
 }
 
+void model_set_trouble(uint64_t trouble)
+{
+    world.maps_left = trouble >= 0xe0 ? (long)(trouble & 3) : -1;
+    world.joins_fail = trouble >= 0xd0 && trouble < 0xe8;
+}
+
 void model_init(uint64_t extent_pages_max, uint64_t mappings_max)
 {
     n_blocks = 0;
     n_roots = 0;
     n_failures = 0;
-    memset(is_fixed, 0, sizeof is_fixed);
     world_init(&world, (uint64_t)2 << 20, extent_pages_max, 0);
     struct vpmm_pool_params params = {world.page_bytes, extent_pages_max, mappings_max};
     vpmm_pool_destroy(world.pool);
@@ -77,9 +81,20 @@ void model_add_block(uint64_t address, uint64_t pages, uint64_t stream, uint64_t
     }
 }
 
+void model_serve_at(uint64_t page, uint64_t pages, uint64_t stream, uint64_t number)
+{
+    uint64_t failures = n_failures;
+    world.owner_id = number;
+    enum vpmm_status status = world_serve_at(&world, page, pages, stream);
+    world.owner_id = 0;
+    assert_true(status != VPMM_NO_METADATA || n_failures > failures);
+    if (!status)
+        model_add_block(world_address(&world, page), pages, stream, number);
+}
+
 void model_step(struct vpmm_step *step)
 {
-    assert_false(step->kind == VPMM_STEP_MOVE && is_fixed[step->extent]);
+    assert_false(step->kind == VPMM_STEP_MOVE && world.extents[step->extent].is_fixed);
     world_step(&world, step);
     if (step->kind != VPMM_STEP_CREATE)
         return;
@@ -89,7 +104,7 @@ void model_step(struct vpmm_step *step)
 
 void model_fix(const struct vpmm_step *step)
 {
-    is_fixed[step->extent] = true;
+    world.extents[step->extent].is_fixed = true;
 }
 
 void model_drop_block(size_t which, vpmm_fence fence)
@@ -102,6 +117,14 @@ void model_drop_block(size_t which, vpmm_fence fence)
         shown->fence = fence;
         world.extents[shown->extent].fences[shown->offset] = fence;
     }
+}
+
+void model_complete(vpmm_fence last)
+{
+    uint64_t stream = world.fences[last].stream;
+    for (vpmm_fence i = stream ? 1 : last; i <= last; i++)
+        if (!world.fences[i].a && world.fences[i].stream == stream)
+            world_complete(&world, i);
 }
 
 /* ---- checks ---- */
@@ -191,7 +214,7 @@ struct prospect model_prospect(uint64_t pages)
             continue;
         prospect.mappings++;
         uint64_t size = world.extents[shown->extent].pages;
-        if (is_fixed[shown->extent] || memchr(usable + page, false, size))
+        if (world.extents[shown->extent].is_fixed || memchr(usable + page, false, size))
             continue;
         n_of_size[size]++;
         prospect.movable += size;
@@ -201,6 +224,8 @@ struct prospect model_prospect(uint64_t pages)
     for (uint64_t size = EXTENT_PAGES_MAX; size > 0; size--)
         for (; n_of_size[size] && prospect.snug + size <= pages; n_of_size[size]--)
             prospect.snug += size;
+    uint64_t share = world_totals(&world).live_pages / 100;
+    prospect.extra = share < 16 ? share : 16;
     return prospect;
 }
 

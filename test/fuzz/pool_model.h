@@ -25,14 +25,21 @@ extern uint64_t n_roots;
 
 /* A pool that may have `mappings_max` mappings. */
 void model_init(uint64_t extent_pages_max, uint64_t mappings_max);
+/* How metadata fails from now on: mostly, and for 0, not at all. */
+void model_set_trouble(uint64_t trouble);
 /* One root more, if metadata allows it and there are not too many. */
 void model_add_root(void);
 /* A step is carried out. */
 void model_step(struct vpmm_step *step);
 /* The live region at `address` is a new block, which follows all last owners of its pages. */
 void model_add_block(uint64_t address, uint64_t pages, uint64_t stream, uint64_t number);
+/* A request at that page; it may get a new block. */
+void model_serve_at(uint64_t page, uint64_t pages, uint64_t stream, uint64_t number);
 /* The claimed block is about to be free with `fence`. */
 void model_drop_block(size_t which, vpmm_fence fence);
+
+/* A stream's work completes in its order. */
+void model_complete(vpmm_fence last);
 
 /* The driver refused for good to map the extent of that step: from now on a step that moves it is
  * wrong. */
@@ -47,6 +54,7 @@ struct prospect {
     uint64_t largest;  /* of one of them */
     uint64_t snug;     /* the most that some of them fill without exceeding the request */
     uint64_t mappings; /* that exist */
+    uint64_t extra;    /* may be created for the sake of fewer extents */
 };
 struct prospect model_prospect(uint64_t pages);
 /* Metadata that could not be had so far: mappings and joins. */

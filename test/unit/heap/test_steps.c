@@ -170,10 +170,15 @@ static void zombies_give_way_before_a_root_is_added(void **state)
     fixture_free(&f, r, NULL);
     assert_string_equal(fixture_layout(&f), "[z1][z1][z1][z1][z1][z1][z1][z1][-4][-4]");
     assert_int_equal(fixture_totals(&f).hole_pages, 0);
-    q = scatter_and_stitch(&f, p);
+    for (int i = 0; i < 4; i++)
+        p[i] = fixture_malloc(&f, 2, NULL);
+    fixture_free(&f, p[0], NULL);
+    fixture_free(&f, p[3], NULL);
+    q = fixture_malloc(&f, 4, NULL);
     assert_int_equal(fixture_totals(&f).roots, 1);
-    for (int i = 1; i < 8; i += 2)
-        fixture_free(&f, p[i], NULL);
+    assert_int_equal(fixture_totals(&f).held_pages, 8);
+    fixture_free(&f, p[1], NULL);
+    fixture_free(&f, p[2], NULL);
     fixture_free(&f, q, NULL);
     fixture_teardown(&f);
 }

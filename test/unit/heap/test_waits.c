@@ -96,8 +96,8 @@ static void test_many_stream_fences_hide_no_other(void **state)
     fixture_teardown(&f);
 }
 
-/* Address space that zombies hold is used again before more is reserved, and they do not pile up.
- */
+/* Address space that zombies hold is used again before more is reserved, and they do not pile up,
+ * also where no round is like another. */
 static void test_address_space_is_used_again(void **state)
 {
     (void)state;
@@ -108,16 +108,30 @@ static void test_address_space_is_used_again(void **state)
     params.sim.eager = true;
     params.heap.root_bytes = 40 * GIB;
     fixture_setup(&f, &params);
+    uint32_t dice = 1;
     for (int round = 0; round < 100; round++) {
         uint64_t p[20];
+        bool is_kept[20] = {false};
+        uint64_t n_freed = 0;
         for (int i = 0; i < 20; i++)
             p[i] = fixture_malloc(&f, 1, NULL);
-        for (int i = 0; i < 20; i += 2)
+        for (int i = 0; i < 20; i++) {
+            dice = dice * 1664525u + 1013904223u;
+            is_kept[i] = i > 0 && dice >> 31;
+            if (is_kept[i])
+                continue;
             fixture_free(&f, p[i], NULL);
-        uint64_t q = fixture_malloc(&f, 9, NULL);
-        for (int i = 1; i < 20; i += 2)
-            fixture_free(&f, p[i], NULL);
-        fixture_free(&f, q, NULL);
+            n_freed++;
+        }
+        uint64_t q[2] = {fixture_malloc(&f, 1 + n_freed / 3, NULL), 0};
+        if (n_freed > 1)
+            q[1] = fixture_malloc(&f, n_freed - 1 - n_freed / 3, NULL);
+        for (int i = 0; i < 20; i++)
+            if (is_kept[i])
+                fixture_free(&f, p[i], NULL);
+        fixture_free(&f, q[0], NULL);
+        if (q[1])
+            fixture_free(&f, q[1], NULL);
         assert_in_range(fixture_totals(&f).zombie_pages, 0, 20 + 20);
     }
     assert_in_range(fixture_totals(&f).moved_pages, 100, 10000);

@@ -229,6 +229,31 @@ static void a_run_of_usable_neighbours_serves_without_a_move(void **state)
     assert_int_equal(rest.fence, fences[3]);
 }
 
+static void a_fit_over_two_regions_waits_for_both(void **state)
+{
+    (void)state;
+    uint64_t low = world_malloc(&w, 4, 1);
+    uint64_t high = world_malloc(&w, 4, 1);
+    vpmm_fence first = world_fence(&w, 1);
+    vpmm_fence last = world_fence(&w, 1);
+    world_free(&w, low, first);
+    world_free(&w, high, last);
+    struct vpmm_want want = world_want(&w, 6, 1);
+    struct vpmm_region_view live;
+    struct vpmm_region_view rest;
+    uint64_t address;
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_OK);
+    assert_int_equal(address, world_address(&w, low));
+    assert_string_equal(world_layout(&w), "[6][-2]");
+    assert_int_equal(vpmm_pool_find(w.pool, address, &live), VPMM_OK);
+    assert_int_equal(vpmm_pool_find(w.pool, world_address(&w, 6), &rest), VPMM_OK);
+    assert_int_equal(rest.fence, last);
+    world_complete(&w, last);
+    assert_false(world_is_complete(&w, live.fence));
+    world_complete(&w, first);
+    assert_true(world_is_complete(&w, live.fence));
+}
+
 /* Three fences of one stream are not complete, and the fourth is. */
 static void who_has_waited_settles_all(void **state)
 {
@@ -286,6 +311,7 @@ int main(void)
         TEST(of_equal_sizes_the_own_one_then_the_lowest),
         TEST(pending_pages_of_others_are_not_given_away),
         TEST(a_run_of_usable_neighbours_serves_without_a_move),
+        TEST(a_fit_over_two_regions_waits_for_both),
         TEST(who_has_waited_settles_all),
         TEST(a_join_without_memory_fails_before_any_change),
     };

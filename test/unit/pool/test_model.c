@@ -8,10 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 20000
+#define STEPS 16000
 #define LIVE_MAX 40
 #define PAGES_MAX 40
 #define STREAMS 4
+#define FORMER_MAX 64
+
+/* Where somebody lived. */
+struct former {
+    uint64_t page, pages;
+};
 
 struct live {
     uint64_t page, pages;
@@ -23,6 +29,8 @@ struct model {
     uint64_t random;
     struct live live[LIVE_MAX];
     size_t n_live;
+    struct former former[FORMER_MAX];
+    size_t n_former;
     uint64_t root_pages;
 };
 
@@ -133,13 +141,47 @@ static void step_malloc(struct model *model)
         assert_int_equal(after.held_pages, before.held_pages);
     assert_true(after.created_pages - before.created_pages <= create_pages_max);
     /* A few more than needed may be created, where that makes fewer extents. */
-    uint64_t extra = before.live_pages / 200 < 8 ? before.live_pages / 200 : 8;
+    uint64_t extra = before.live_pages / 100 < 16 ? before.live_pages / 100 : 16;
     assert_true(trouble.is_stuck || after.created_pages == before.created_pages ||
                 after.created_pages - before.created_pages + usable_pages <= pages + extra);
     if (status == VPMM_NO_SPACE) {
         world_add_root(world, model->root_pages, 64);
         model->root_pages += 64;
     }
+}
+
+/* Where somebody lived: as a whole, or some pages of what is a zombie now. */
+static struct former some_former(struct model *model)
+{
+    struct former former = model->former[below(model, model->n_former)];
+    uint64_t pages = 1 + below(model, 6);
+    struct vpmm_region_view region;
+    for (int i = 0; i < 16 && pages % 2 == 0; i++) {
+        uint64_t page = below(model, model->root_pages);
+        uint64_t address = world_address(&model->world, page);
+        assert_int_equal(vpmm_pool_find(model->world.pool, address, &region), VPMM_OK);
+        if (region.state == VPMM_REGION_ZOMBIE)
+            return (struct former){page, pages / 2 + below(model, 2) * below(model, 8)};
+    }
+    if (pages == 1)
+        former.page += below(model, 6);
+    return former;
+}
+
+static void step_serve_at(struct model *model)
+{
+    struct world *world = &model->world;
+    if (model->n_live == LIVE_MAX || !model->n_former)
+        return;
+    struct former former = some_former(model);
+    uint64_t stream = below(model, STREAMS + 1);
+    world->maps_left = below(model, 20) ? -1 : 0;
+    world->joins_fail = below(model, 8) == 0;
+    enum vpmm_status status = world_serve_at(world, former.page, former.pages, stream);
+    world->maps_left = -1;
+    world->joins_fail = false;
+    if (status == VPMM_OK)
+        add_live(model, former.page, former.pages);
 }
 
 static vpmm_fence some_fence(struct model *model)
@@ -162,6 +204,8 @@ static void step_free(struct model *model)
     size_t i = below(model, model->n_live);
     struct live freed = model->live[i];
     model->live[i] = model->live[--model->n_live];
+    size_t slot = model->n_former < FORMER_MAX ? model->n_former++ : below(model, FORMER_MAX);
+    model->former[slot] = (struct former){freed.page, freed.pages};
     world_free(&model->world, freed.page, some_fence(model));
 }
 
@@ -188,7 +232,8 @@ static void step(struct model *model)
         step_complete(model);
         break;
     case 1:
-        (void)world_reap(&model->world, below(model, 30) != 0);
+        if (below(model, 8) == 0)
+            (void)world_reap(&model->world, below(model, 30) != 0);
         break;
     case 2:
         if (below(model, 4) == 0)
@@ -197,6 +242,10 @@ static void step(struct model *model)
     case 3:
         if (below(model, 16) == 0 && vpmm_pool_largest_free(model->world.pool) < 20)
             world_grow(&model->world, 1 + below(model, 10));
+        break;
+    case 4:
+    case 5:
+        step_serve_at(model);
         break;
     default:
         if (below(model, LIVE_MAX) >= model->n_live)

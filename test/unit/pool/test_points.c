@@ -137,7 +137,6 @@ static void prepare_one_free(void)
     place = world_address(&w, 2);
 }
 
-/* The low end of the free region is taken, and its record stands for the rest. */
 static void take_low_end(void)
 {
     allocate(3);
@@ -154,6 +153,44 @@ static void a_find_shows_a_free_region_before_or_after_its_split(void **state)
 {
     (void)state;
     meet(prepare_one_free, find_second_page, take_low_end, check_free_or_taken);
+}
+
+/* Two neighbours that wait for different work of stream 1. */
+static void prepare_two_pending(void)
+{
+    uint64_t low = world_malloc(&w, 4, 1);
+    uint64_t high = world_malloc(&w, 5, 1);
+    world_free(&w, low, world_fence(&w, 1));
+    world_free(&w, high, world_fence(&w, 1));
+    place = world_address(&w, high);
+}
+
+static void find_third_page(void)
+{
+    seen_status = vpmm_pool_find(w.pool, place + 2 * PAGE, &seen);
+}
+
+/* A request reaches over from the region before, and the record stands for the rest. */
+static void take_first_two_pages(void)
+{
+    uint64_t address;
+    struct vpmm_want want = world_want(&w, 6, 1);
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_OK);
+    assert_int_equal(address, WORLD_BASE);
+}
+
+static void check_whole_or_rest(void)
+{
+    assert_int_equal(seen_status, VPMM_OK);
+    assert_int_equal(seen.state, VPMM_REGION_FREE);
+    assert_int_equal(seen.address, seen.pages == 3 ? place + 2 * PAGE : place);
+    assert_true(seen.pages == 3 || seen.pages == 5);
+}
+
+static void a_find_shows_a_free_region_before_or_after_it_is_cut(void **state)
+{
+    (void)state;
+    meet(prepare_two_pending, find_third_page, take_first_two_pages, check_whole_or_rest);
 }
 
 /* ---- a change meets a reader ---- */
@@ -238,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_claim_takes_the_very_region_it_saw),
         cmocka_unit_test(a_find_shows_no_mixture),
         cmocka_unit_test(a_find_shows_a_free_region_before_or_after_its_split),
+        cmocka_unit_test(a_find_shows_a_free_region_before_or_after_it_is_cut),
         cmocka_unit_test(a_walk_in_the_middle_of_a_change_ends_and_makes_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,21 +126,31 @@ static void the_low_end_of_a_zombie_may_do(void **state)
     assert_string_equal(world_layout(&w), "[3][z1][1][2][z1][1][z2][-1][z3][-1]");
 }
 
-static void an_extent_is_never_cut(void **state)
+static void an_extent_comes_home_as_a_whole(void **state)
 {
     (void)state;
     world_finish(&w);
     use_extents_of(4);
-    uint64_t a = world_malloc(&w, 16, 1);
+    world_malloc(&w, 16, 1);
     world_malloc(&w, 1, 1);
-    world_free(&w, a, VPMM_FENCE_NONE);
+    world_free(&w, 0, VPMM_FENCE_NONE);
     uint64_t large = world_malloc(&w, 20, 1);
-    assert_string_equal(world_layout(&w), "[z16][1][20]");
-    world_free(&w, large, VPMM_FENCE_NONE);
-    uint64_t page = 0;
-    assert_int_equal(revive(6, 1, &page), VPMM_NOT_FOUND);
-    assert_int_equal(revive(8, 1, &page), VPMM_OK);
-    assert_int_equal(page, 0);
+    vpmm_fence fence = world_fence(&w, 1);
+    world_free(&w, large, fence);
+    uint64_t page = large;
+    assert_string_equal(world_layout(&w), "[z16][1][-20]");
+    assert_int_equal(revive(6, 1, &page), VPMM_OK);
+    assert_string_equal(world_layout(&w), "[6][-2][z8][1][z8][-12]");
+    for (uint64_t i = 0; i < 8; i += 2)
+        assert_int_equal(at(i).fence, fence);
+    assert_int_equal(at(large).fence, fence);
+    assert_int_equal(world_reap(&w, true), 1);
+    world_complete(&w, fence);
+    world_settle(&w);
+    assert_int_equal(vpmm_pool_releasable_pages(w.pool), 12);
+    world_free(&w, page, VPMM_FENCE_NONE);
+    assert_string_equal(world_layout(&w), "[-8][*8][1][z8][-12]");
+    assert_int_equal(vpmm_pool_releasable_pages(w.pool), 20);
 }
 
 static void a_zombie_and_what_is_free_beside_it_become_one(void **state)
@@ -373,7 +383,7 @@ int main(void)
         TEST(what_is_free_as_it_lies_comes_first),
         TEST(one_extent_in_use_keeps_a_zombie_from_life),
         TEST(the_low_end_of_a_zombie_may_do),
-        TEST(an_extent_is_never_cut),
+        TEST(an_extent_comes_home_as_a_whole),
         TEST(a_zombie_and_what_is_free_beside_it_become_one),
         TEST(what_a_range_shows_twice_does_not_live_in_it_twice),
         TEST(two_zombies_of_one_extent_are_not_one_range),

@@ -158,8 +158,8 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
                 left -= cut;
             }
             assert_int_equal(n, vpmm_policy_cuts(unit, pages));
-            if (max == 0 && pages >= 2 && pages <= 64 && (pages & (pages - 1)) == 0)
-                assert_int_equal(n, 2);
+            if (max == 0 && pages <= 64 && (pages & (pages - 1)) == 0)
+                assert_int_equal(n, pages <= 16 ? 1 : 2);
         }
     }
 }
@@ -172,6 +172,8 @@ static void extents_grow_with_the_request_up_to_a_limit(void **state)
     const uint64_t held = 64 * gib;
     assert_int_equal(vpmm_policy_unit(&params, held, gib / 4), gib / 16);
     assert_int_equal(vpmm_policy_unit(&params, held, gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, 31 * gib, gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, 31 * gib - 1, gib), gib / 16);
     assert_int_equal(vpmm_policy_unit(&params, held, 8 * gib), gib / 8);
     assert_int_equal(vpmm_policy_unit(&params, held, 16 * gib), 4 * gib);
     assert_int_equal(vpmm_policy_unit(&params, held, 400 * gib), 4 * gib);
@@ -189,10 +191,12 @@ static void a_rest_is_rounded_up_where_that_saves_extents(void **state)
     assert_int_equal(vpmm_policy_extra(32, 100000, 127), 1);
     assert_int_equal(vpmm_policy_extra(32, 100000, 128), 0);
     assert_int_equal(vpmm_policy_extra(32, 100000, 121), 7);
-    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 17), 0);
-    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 19), 1);
-    assert_int_equal(vpmm_policy_extra(32, 200, 127), 1);
-    assert_int_equal(vpmm_policy_extra(32, 199, 127), 0);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 17), 15);
+    assert_int_equal(vpmm_policy_extra(64, 100000, 64 + 48), 16);
+    assert_int_equal(vpmm_policy_extra(64, 100000, 64 + 47), 1);
+    assert_int_equal(vpmm_policy_extra(32, 100000, 96 + 19), 13);
+    assert_int_equal(vpmm_policy_extra(32, 100, 127), 1);
+    assert_int_equal(vpmm_policy_extra(32, 99, 127), 0);
     assert_int_equal(vpmm_policy_extra(1, 100000, 127), 0);
 }
 

@@ -183,7 +183,7 @@ void world_step(struct world *world, struct vpmm_step *step)
         step->extent = ++world->n_extents;
         assert_true(step->extent < WORLD_PAGES);
         world->extents[step->extent] =
-            (struct world_extent){step->pages, 0, calloc(step->pages, sizeof(vpmm_fence))};
+            (struct world_extent){step->pages, 0, calloc(step->pages, sizeof(vpmm_fence)), false};
     }
     struct world_extent *extent = &world->extents[step->extent];
     assert_int_equal(extent->pages, step->pages);
@@ -216,7 +216,10 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
     world->stream = stream;
     return (struct vpmm_want){
         .pages = pages,
-        .owner = {.bytes = pages * world->page_bytes - 1, .stream_id = stream, .is_async = stream},
+        .owner = {.bytes = pages * world->page_bytes - 1,
+                  .stream_id = stream,
+                  .id = world->owner_id,
+                  .is_async = stream},
         .view = &world->view,
         .create_pages_max = UINT64_MAX,
     };

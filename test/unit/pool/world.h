@@ -36,6 +36,7 @@ struct world_extent {
     uint64_t pages;
     uint64_t mappings;
     vpmm_fence *fences;
+    bool is_fixed; /* the driver refused for good to map it again, and the pool was told */
 };
 
 struct world {
@@ -46,6 +47,7 @@ struct world {
     long maps_left; /* metadata mappings that will succeed; negative: all */
     long maps;      /* that exist */
     uint64_t stream;
+    uint64_t owner_id; /* of the next requests */
     bool joins_fail;
     struct world_page *pages;
     struct world_extent *extents;
@@ -83,6 +85,11 @@ enum vpmm_status world_try(struct world *world, uint64_t pages, uint64_t stream,
                            uint64_t *page_out);
 /* The same, and it must succeed. */
 uint64_t world_malloc(struct world *world, uint64_t pages, uint64_t stream);
+/* A request at that page alone, as it lies: no settling. Whether it must be served, and what
+ * becomes of every page, is judged page by page; OK, NOT_FOUND, or NO_METADATA where that may fail.
+ * No front cache holds anything. */
+enum vpmm_status world_serve_at(struct world *world, uint64_t page, uint64_t pages,
+                                uint64_t stream);
 /* Pages mapped eagerly. */
 void world_grow(struct world *world, uint64_t pages);
 /* Claims and frees, with the region's own fence joined in. */

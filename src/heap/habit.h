@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* The *habits* of a program: at which address a stream's request of some size was served when the
+ * same blocks were live on the device. A program that repeats itself is served there again, so that
+ * it meets the same choices again, and after one round calls the driver no more; and as what is
+ * live then lies where it lay before, no more is held than before. A habit is a hint: whether the
+ * address can be had now, the pool says. Private to this folder. */
+#ifndef VPMM_HEAP_HABIT_H
+#define VPMM_HEAP_HABIT_H
+
+#include "base/atomic.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vpmm_heap;
+
+/* Address, and that with the key mixed in: two halves of different habits are none. */
+struct vpmm_habit {
+    vpmm_atomic64 address, check;
+};
+
+/* A set fills a cache line; there is room for up to 65,536. */
+#define VPMM_HABIT_WAYS 4u
+#define VPMM_HABIT_SETS 16384u
+
+/* NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap);
+void vpmm_habits_finish(struct vpmm_heap *heap);
+
+/* So many lanes at most are summed up by a request that a lane could serve; where there are more,
+ * it asks for no habit. */
+#define VPMM_HABIT_LANES 4u
+
+/* What a live block adds to the device's *layout*, the exclusive or of all of them. Each lane keeps
+ * what went through it, the heap the rest. */
+static inline uint64_t vpmm_habit_mark(uint64_t address, uint64_t pages)
+{
+    uint64_t mixed = (address ^ pages) * UINT64_C(0x9e3779b97f4a7c15);
+    return mixed ^ mixed >> 32;
+}
+
+/* `stream_id` 0: cudaMalloc. */
+static inline uint64_t vpmm_habit_key(uint64_t layout, uint64_t stream_id, uint64_t pages)
+{
+    uint64_t mixed = layout ^ (stream_id * UINT64_C(0xd6e8feb86659fd93) + pages);
+    mixed *= UINT64_C(0x94d049bb133111eb);
+    return mixed ^ mixed >> 32;
+}
+
+/* The device's layout; any thread, no lock. */
+uint64_t vpmm_habit_layout(const struct vpmm_heap *heap);
+
+static inline struct vpmm_habit *vpmm_habit_set(struct vpmm_habit *habits, uint64_t key)
+{
+    return &habits[key % VPMM_HABIT_SETS * VPMM_HABIT_WAYS];
+}
+
+static inline bool vpmm_habit_is_of(const struct vpmm_habit *habit, uint64_t key, uint64_t address)
+{
+    return address && (vpmm_hint_load(&habit->check) ^ address) == key;
+}
+
+/* The next two: any thread, no lock. 0: there is none. */
+static inline uint64_t vpmm_habit_find(struct vpmm_habit *habits, uint64_t key)
+{
+    const struct vpmm_habit *set = vpmm_habit_set(habits, key);
+    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
+        uint64_t address = vpmm_hint_load(&set[i].address);
+        if (vpmm_habit_is_of(&set[i], key, address))
+            return address;
+    }
+    return 0;
+}
+
+void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address);
+
+#endif

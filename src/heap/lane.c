@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/lane.h"
+
+#include "heap/internal.h"
+
+#define LANES_BYTES (sizeof(struct vpmm_lane) * VPMM_LANES)
+
+enum vpmm_status vpmm_lanes_init(struct vpmm_heap *heap)
+{
+    heap->lanes = heap->memory->map(heap->memory->self, LANES_BYTES);
+    return heap->lanes ? VPMM_OK : VPMM_NO_METADATA;
+}
+
+void vpmm_lanes_finish(struct vpmm_heap *heap)
+{
+    if (heap->lanes)
+        heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
+}
+
+/* With the heap's lock and the latch. */
+static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i)
+{
+    uint32_t number = lane->cached[i].number;
+    vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, number);
+    bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
+    vpmm_pool_free_cached(heap->pool, number, is_complete, &lane->share);
+    lane->cached[i] = lane->cached[--lane->n];
+}
+
+void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    while (lane->n)
+        hand_back(heap, lane, lane->n - 1);
+}
+
+bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages)
+{
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
+    uint64_t end = address + pages * heap->page_bytes;
+    bool had_any = false;
+    if (!lane)
+        return false;
+    for (uint32_t i = lane->n; i-- > 0;) {
+        const struct vpmm_cached *cached = &lane->cached[i];
+        if (cached->address >= end || cached->address + cached->pages * heap->page_bytes <= address)
+            continue;
+        hand_back(heap, lane, i);
+        had_any = true;
+    }
+    vpmm_lane_give(lane);
+    return had_any;
+}
+
+vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane)
+{
+    vpmm_fence fence = lane->batch;
+    lane->batch = VPMM_FENCE_NONE;
+    lane->n_joined = 0;
+    lane->joined_pages = 0;
+    return fence;
+}
+
+/* With the heap's lock. One of the set's lanes that nobody has had, or the next in turn. */
+static struct vpmm_lane *choose(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    struct vpmm_lane *set = vpmm_lane_set(heap->lanes, stream_id);
+    for (unsigned i = 0; i < VPMM_LANE_WAYS; i++)
+        if (!vpmm_atomic_load(&set[i].stream_id))
+            return &set[i];
+    return &set[heap->n_evictions++ % VPMM_LANE_WAYS];
+}
+
+void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    vpmm_fence left = VPMM_FENCE_NONE;
+    vpmm_lock_take(&heap->lock);
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
+    if (!lane) {
+        lane = choose(heap, stream_id);
+        vpmm_lane_take(lane);
+        vpmm_lane_empty(heap, lane);
+        left = vpmm_lane_detach(lane);
+        if (!vpmm_atomic_load(&lane->stream_id)) {
+            vpmm_pool_add_share(heap->pool, &lane->share);
+            lane->next = heap->first_lane;
+            heap->first_lane = lane;
+            uint32_t n = vpmm_atomic_load(&heap->n_lanes);
+            heap->used_lanes[n] = lane;
+            vpmm_atomic_store(&heap->n_lanes, n + 1);
+        }
+        lane->n_joined_max = VPMM_BATCH_FIRST;
+        vpmm_atomic_store(&lane->stream_id, stream_id);
+    } else if (lane->n == VPMM_LANE_REGIONS) {
+        vpmm_lane_empty(heap, lane);
+    }
+    vpmm_lane_give(lane);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    if (left)
+        vpmm_order_close_all(heap->order, &left, 1);
+}
+
+/* ---- looking ---- */
+
+void vpmm_lanes_hold(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next)
+        vpmm_lane_take(lane);
+}
+
+void vpmm_lanes_let_go(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next)
+        vpmm_lane_give(lane);
+}
+
+bool vpmm_lanes_try_hold(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
+        if (vpmm_latch_try(&lane->latch, VPMM_RANK_LANE))
+            continue;
+        for (struct vpmm_lane *held = heap->first_lane; held != lane; held = held->next)
+            vpmm_lane_give(held);
+        return false;
+    }
+    return true;
+}
+
+void vpmm_lanes_counts(const struct vpmm_heap *heap, uint64_t *mallocs_out, uint64_t *frees_out)
+{
+    *mallocs_out = *frees_out = 0;
+    for (unsigned i = 0; i < VPMM_LANES && vpmm_atomic_load(&heap->n_lanes); i++) {
+        *mallocs_out += vpmm_atomic_load(&heap->lanes[i].mallocs);
+        *frees_out += vpmm_atomic_load(&heap->lanes[i].frees);
+    }
+}

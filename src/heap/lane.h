@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* *Lanes*: what the front cache (cache.h) keeps of each stream. A lane belongs to one stream at a
+ * time; that changes under the heap's lock and the lane's latch, what it holds under the latch
+ * alone. Private to this folder. */
+#ifndef VPMM_HEAP_LANE_H
+#define VPMM_HEAP_LANE_H
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "pool/pool.h"
+
+struct vpmm_heap;
+
+/* A test may build it with fewer. */
+#ifndef VPMM_LANE_SETS
+#    define VPMM_LANE_SETS 64u
+#endif
+#ifndef VPMM_LANE_WAYS
+#    define VPMM_LANE_WAYS 4u
+#endif
+#define VPMM_LANES ((size_t)VPMM_LANE_SETS * VPMM_LANE_WAYS)
+#ifndef VPMM_LANE_REGIONS
+#    define VPMM_LANE_REGIONS 64u
+#endif
+
+/* So many frees are in a stream's first batch. */
+#ifndef VPMM_BATCH_FIRST
+#    define VPMM_BATCH_FIRST 1u
+#endif
+
+struct vpmm_cached {
+    uint64_t address;
+    uint32_t number, pages;
+};
+
+struct vpmm_lane {
+    _Alignas(64) struct vpmm_latch latch;
+    uint32_t n;               /* regions that it holds */
+    vpmm_atomic64 stream_id;  /* 0: nobody's yet */
+    vpmm_fence batch;         /* open, or VPMM_FENCE_NONE */
+    uint32_t n_joined;        /* frees in the batch */
+    uint32_t n_joined_max;    /* then it is closed */
+    uint64_t joined_pages;    /* of all those frees */
+    vpmm_atomic64 layout;     /* its part of the device's: habit.h */
+    uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
+    vpmm_atomic64 mallocs, frees;
+    struct vpmm_pool_share share;
+    struct vpmm_lane *next; /* of those that have had a stream */
+    struct vpmm_cached cached[VPMM_LANE_REGIONS];
+};
+
+/* NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_lanes_init(struct vpmm_heap *heap);
+void vpmm_lanes_finish(struct vpmm_heap *heap);
+
+static inline void vpmm_lane_take(struct vpmm_lane *lane)
+{
+    vpmm_latch_take(&lane->latch, VPMM_RANK_LANE);
+}
+
+static inline void vpmm_lane_give(struct vpmm_lane *lane)
+{
+    vpmm_latch_give(&lane->latch, VPMM_RANK_LANE);
+}
+
+/* The lanes that may be the stream's: VPMM_LANE_WAYS of them. */
+static inline struct vpmm_lane *vpmm_lane_set(struct vpmm_lane *lanes, uint64_t stream_id)
+{
+    uint64_t mixed = stream_id * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t set = (mixed >> 32) % VPMM_LANE_SETS;
+    return &lanes[set * VPMM_LANE_WAYS];
+}
+
+/* The stream's lane, with its latch; NULL: it has none. */
+static inline struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, uint64_t stream_id)
+{
+    struct vpmm_lane *set = vpmm_lane_set(lanes, stream_id);
+    for (unsigned i = 0; i < VPMM_LANE_WAYS; i++) {
+        struct vpmm_lane *lane = &set[i];
+        if (vpmm_atomic_load(&lane->stream_id) != stream_id)
+            continue;
+        vpmm_lane_take(lane);
+        if (vpmm_atomic_load(&lane->stream_id) == stream_id)
+            return lane;
+        vpmm_lane_give(lane);
+    }
+    return NULL;
+}
+
+/* Hands what the lane holds to the pool; with the heap's lock and the latch. */
+void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane);
+
+/* Hands to the pool what the stream's lane holds of a range; with the heap's lock. False: nothing.
+ */
+bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages);
+
+/* The lane's batch, which no free joins from now on; with the latch. */
+vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);
+
+/* Gives the stream a lane, and one that is full room; may close another stream's batch (driver). */
+VPMM_APART void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id);
+
+/* A block has become live or is freed through the lane; with the latch. */
+static inline void vpmm_lane_mark(struct vpmm_lane *lane, uint64_t mark)
+{
+    vpmm_hint_store(&lane->layout, vpmm_hint_load(&lane->layout) ^ mark);
+}
+
+/* Keeps all lanes as they are, while the pool is audited; with the heap's lock. */
+void vpmm_lanes_hold(struct vpmm_heap *heap);
+bool vpmm_lanes_try_hold(struct vpmm_heap *heap);
+void vpmm_lanes_let_go(struct vpmm_heap *heap);
+
+/* What they served and took, in all. Any thread, no lock. */
+void vpmm_lanes_counts(const struct vpmm_heap *heap, uint64_t *mallocs_out, uint64_t *frees_out);
+
+#endif

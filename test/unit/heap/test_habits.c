@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/* Habits: a program that repeats itself meets the same places, and calls no driver for them. */
+#include "fixture.h"
+
+#include "heap/internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define PAGE (16 * MIB)
+
+static void setup(struct fixture *fixture)
+{
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    params.sim.eager = true;
+    fixture_setup(fixture, &params);
+}
+
+static struct vpmm_heap_counts counts_of(struct fixture *f)
+{
+    struct vpmm_heap_counts counts;
+    vpmm_heap_counts(f->heap, &counts);
+    return counts;
+}
+
+/* One round: what lies between two small blocks is put together from what was freed before. */
+#define ROUND 6
+static void play(struct fixture *f, CUstream stream, CUstream freeing,
+                 uint64_t addresses_out[ROUND])
+{
+    static const uint64_t pages[ROUND] = {8, 2, 12, 2, 16, 20};
+    for (int i = 0; i < 5; i++)
+        addresses_out[i] = fixture_malloc(f, pages[i], stream);
+    fixture_free(f, addresses_out[0], freeing);
+    fixture_free(f, addresses_out[2], freeing);
+    addresses_out[5] = fixture_malloc(f, pages[5], stream);
+    fixture_free(f, addresses_out[1], freeing);
+    fixture_free(f, addresses_out[5], freeing);
+    fixture_free(f, addresses_out[4], freeing);
+    fixture_free(f, addresses_out[3], freeing);
+}
+
+/* The first round makes what the second finds; `has_moves`: it did so by moving pages. */
+static void expect_the_same_again(struct fixture *f, CUstream stream, CUstream freeing,
+                                  bool has_moves)
+{
+    uint64_t first[ROUND];
+    uint64_t again[ROUND];
+    play(f, stream, freeing, first);
+    assert_int_equal(fixture_totals(f).moved_pages > 0, has_moves);
+    uint64_t creates = sim_calls(f->sim, "cuMemCreate");
+    uint64_t maps = sim_calls(f->sim, "cuMemMap");
+    struct vpmm_heap_counts before = counts_of(f);
+    for (int round = 0; round < 3; round++) {
+        play(f, stream, freeing, again);
+        assert_memory_equal(again, first, sizeof first);
+    }
+    assert_int_equal(sim_calls(f->sim, "cuMemCreate"), creates);
+    assert_int_equal(sim_calls(f->sim, "cuMemMap"), maps);
+    struct vpmm_heap_counts after = counts_of(f);
+    assert_int_equal(after.habit_hits + after.cache_hits,
+                     before.habit_hits + before.cache_hits + 3 * (uint64_t)ROUND);
+}
+
+static void a_round_that_recurs_is_served_where_it_was(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    expect_the_same_again(&f, a, a, true);
+    fixture_teardown(&f);
+}
+
+static void so_is_one_of_cudamalloc(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    expect_the_same_again(&f, NULL, NULL, true);
+    fixture_teardown(&f);
+}
+
+static void so_is_one_whose_blocks_another_stream_frees(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    expect_the_same_again(&f, a, b, true);
+    expect_the_same_again(&f, a, NULL, true);
+    fixture_teardown(&f);
+}
+
+static void the_lane_gives_what_the_habit_says(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, a);
+    uint64_t q = fixture_malloc(&f, 4, a);
+    for (int i = 0; i < 3; i++) {
+        fixture_free(&f, p, a);
+        fixture_free(&f, q, a);
+        uint64_t hits = fixture_hits(&f);
+        assert_int_equal(fixture_malloc(&f, 4, a), p);
+        assert_int_equal(fixture_malloc(&f, 4, a), q);
+        assert_int_equal(fixture_hits(&f), hits + 2);
+    }
+    fixture_teardown(&f);
+}
+
+/* The pool puts together what a habit is about; the lane keeps all else. */
+static void a_lane_gives_up_no_more_than_a_habit_is_about(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 8, a);
+    fixture_free(&f, p, a);
+    uint64_t q = fixture_malloc(&f, 6, a);
+    assert_int_equal(q, p);
+    uint64_t rest = fixture_malloc(&f, 2, a);
+    uint64_t r = fixture_malloc(&f, 3, a);
+    fixture_free(&f, q, a);
+    fixture_free(&f, rest, a);
+    fixture_free(&f, r, a);
+    uint64_t hits = fixture_hits(&f);
+    assert_int_equal(fixture_malloc(&f, 8, a), p);
+    assert_int_equal(fixture_hits(&f), hits);
+    assert_int_equal(counts_of(&f).habit_hits, 1);
+    assert_int_equal(fixture_malloc(&f, 3, a), r);
+    assert_int_equal(fixture_hits(&f), hits + 1);
+    fixture_free(&f, p, a);
+    fixture_free(&f, r, a);
+    fixture_teardown(&f);
+}
+
+static void a_habit_of_cudamalloc_is_looked_for_in_all_lanes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, NULL);
+    uint64_t q = fixture_malloc(&f, 4, NULL);
+    fixture_free(&f, p, a);
+    fixture_free(&f, q, NULL);
+    assert_int_equal(fixture_malloc(&f, 4, NULL), p);
+    fixture_free(&f, p, NULL);
+    fixture_teardown(&f);
+}
+
+static void a_habit_waits_for_the_work_of_others(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    fixture_setup(&f, &params);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = fixture_malloc(&f, 4, a);
+    fixture_free(&f, p, a);
+    assert_int_equal(sim_stream_synchronize(f.sim, a), CUDA_SUCCESS);
+    assert_int_equal(fixture_malloc(&f, 4, b), p);
+    fixture_work(&f, b, p, 4, true, &gate);
+    fixture_free(&f, p, b);
+    assert_int_not_equal(fixture_malloc(&f, 4, a), p);
+    gate = true;
+    fixture_teardown(&f);
+}
+
+static void a_set_keeps_as_many_as_it_has_ways(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
+        vpmm_habit_keep(f.heap->habits, i * VPMM_HABIT_SETS, i * PAGE);
+    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
+        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS), i * PAGE);
+    vpmm_habit_keep(f.heap->habits, 2 * VPMM_HABIT_SETS, 9 * PAGE);
+    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
+        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS),
+                         (i == 2 ? 9 : i) * PAGE);
+    vpmm_habit_keep(f.heap->habits, 0, 7 * PAGE);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 7 * PAGE);
+    unsigned n_left = 0;
+    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
+        n_left += vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS) != 0;
+    assert_int_equal(n_left, VPMM_HABIT_WAYS - 1);
+    fixture_teardown(&f);
+}
+
+static void halves_of_two_habits_are_none(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 0);
+    vpmm_habit_keep(f.heap->habits, 5, 3 * PAGE);
+    vpmm_habit_keep(f.heap->habits, 5 + VPMM_HABIT_SETS, 4 * PAGE);
+    struct vpmm_habit *set = &f.heap->habits[5 * VPMM_HABIT_WAYS];
+    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++)
+        if (vpmm_atomic_load(&set[i].address) == 3 * PAGE)
+            vpmm_atomic_store(&set[i].address, 4 * PAGE);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, 5), 0);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, 5 + VPMM_HABIT_SETS), 4 * PAGE);
+    fixture_teardown(&f);
+}
+
+/* Of two streams that ask for the same where the same is live, each is served where it was. */
+static void each_stream_has_its_own(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = fixture_malloc(&f, 4, a);
+    fixture_work(&f, a, p, 4, true, &gate);
+    fixture_free(&f, p, NULL);
+    uint64_t q = fixture_malloc(&f, 4, b);
+    assert_int_not_equal(q, p);
+    fixture_free(&f, q, NULL);
+    gate = true;
+    assert_int_equal(sim_ctx_synchronize(f.sim), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fixture_malloc(&f, 4, b), q);
+        fixture_free(&f, q, b);
+        assert_int_equal(fixture_malloc(&f, 4, a), p);
+        fixture_free(&f, p, a);
+    }
+    fixture_teardown(&f);
+}
+
+/* Every block that is live, and no other, is part of the layout, whichever way it came and went. */
+static void the_layout_is_what_is_live(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    assert_int_equal(vpmm_habit_layout(f.heap), 0);
+    uint64_t p = fixture_malloc(&f, 4, NULL);
+    uint64_t layout = vpmm_habit_layout(f.heap);
+    assert_int_equal(layout, vpmm_habit_mark(p, 4));
+    vpmm_heap_context_gone(f.heap, vpmm_context_id(f.context));
+    assert_int_equal(vpmm_habit_layout(f.heap), 0);
+    assert_int_equal(fixture_malloc(&f, 4, NULL), p);
+    assert_int_equal(vpmm_habit_layout(f.heap), layout);
+    assert_true(vpmm_heap_give_up(f.heap, p));
+    assert_int_equal(vpmm_habit_layout(f.heap), 0);
+    vpmm_pool_free(f.heap->pool, p, VPMM_FENCE_NONE, 0);
+    for (int i = 0; i < 3; i++) {
+        uint64_t q = fixture_malloc(&f, 3, a);
+        uint64_t r = fixture_malloc(&f, 100, b);
+        assert_int_equal(vpmm_habit_layout(f.heap),
+                         vpmm_habit_mark(q, 3) ^ vpmm_habit_mark(r, 100));
+        fixture_free(&f, q, i ? a : b);
+        assert_int_equal(vpmm_habit_layout(f.heap), vpmm_habit_mark(r, 100));
+        fixture_free(&f, r, i ? b : NULL);
+        assert_int_equal(vpmm_habit_layout(f.heap), 0);
+    }
+    fixture_teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_round_that_recurs_is_served_where_it_was),
+        cmocka_unit_test(so_is_one_of_cudamalloc),
+        cmocka_unit_test(so_is_one_whose_blocks_another_stream_frees),
+        cmocka_unit_test(the_lane_gives_what_the_habit_says),
+        cmocka_unit_test(a_lane_gives_up_no_more_than_a_habit_is_about),
+        cmocka_unit_test(a_habit_of_cudamalloc_is_looked_for_in_all_lanes),
+        cmocka_unit_test(a_habit_waits_for_the_work_of_others),
+        cmocka_unit_test(each_stream_has_its_own),
+        cmocka_unit_test(the_layout_is_what_is_live),
+        cmocka_unit_test(a_set_keeps_as_many_as_it_has_ways),
+        cmocka_unit_test(halves_of_two_habits_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
