@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The *habits* of a program: at which address a stream's request of some size was served when the
  * same blocks were live on the device. A program that repeats itself is served there again, so that
- * it meets the same choices again, and after one round calls the driver no more; and as what is
- * live then lies where it lay before, no more is held than before. A habit is a hint: whether the
- * address can be had now, the pool says. Private to this folder. */
+ * it meets the same choices again, and after one round has nothing to create or to move; and as
+ * what is live then lies where it lay before, no more is held than before. A habit is a hint:
+ * whether the address can be had now, the pool says. Private to this folder. */
 #ifndef VPMM_HEAP_HABIT_H
 #define VPMM_HEAP_HABIT_H
 

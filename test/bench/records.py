@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The CSV of a session: one row a figure of a single run, and one row for each run that failed. Rows are only ever added,
-so that a session which was cut short goes on where it stopped."""
+"""The CSV of a measurement: one row a figure of a single run, and one row for each run that failed. Rows are only ever added,
+so that one which was cut short goes on where it stopped."""
 from __future__ import annotations
 
 import csv

@@ -93,7 +93,7 @@ class Runner:
         self.results = Results(records.read([results])[1] if results.exists() else [])
         self._watch: Optional[Watch] = None
         self._context_bytes: Optional[int] = None
-        self._failures: Dict[Tuple[str, str], int] = {}  # of this session
+        self._failures: Dict[Tuple[str, str], int] = {}  # by work and rival, since it was made
 
     def all(self, selected: Sequence[Work], n_runs: int, part_limit_s: float, limit_s: float) -> None:
         """Part by part, each within its time, all within `limit_s`; in a part every rival of every work once, then all of
