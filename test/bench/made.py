@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Iterable, List
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "gpu"))
+sys.path.insert(0, str(HERE.parent / "gpu"))
 
 import build  # noqa: E402
 from catalogue import STATIC  # noqa: E402

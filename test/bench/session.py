@@ -150,9 +150,11 @@ class Runner:
     @staticmethod
     def _served(work: Work, folder: Path, outcome: Outcome) -> Figures:
         counters = read_counters(folder)
-        if ending(outcome) == GOOD and not counters.found:
+        # Where nothing is served no pool is made, and without a pool nothing is told.
+        must_serve = work.is_served and ending(outcome) == GOOD
+        if must_serve and not counters.found:
             outcome.trouble = "the library left no statistics"
-        elif ending(outcome) == GOOD and work.is_served and counters.served == 0:
+        elif must_serve and counters.served == 0:
             outcome.trouble = "the pool served nothing"
         return {"served": (counters.served, "requests"), "passed": (sum(counters.passed.values()), "requests")}
 

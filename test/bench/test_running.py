@@ -100,12 +100,14 @@ class Running(unittest.TestCase):
         found = self.run_all(self.work("bad", ("async",)), self.work("silent", ("async",)), self.work("blank", ("pool",)),
                              self.work("good", ("async",)), self.work("idle", ("pool",)),
                              Work("part", "small", "idle", ("pool",), is_served=False),
+                             Work("part", "poolless", "blank", ("pool",), is_served=False),
                              self.work("good", needs="no_such_package"), n_runs=1)
         self.assertIn("part/bad, async, run 1: ends with 3: why", found.failures())
         self.assertIn("part/silent, async, run 1: printed no figures", found.failures())
         self.assertIn("part/blank, pool, run 1: the library left no statistics", found.failures())
         self.assertIn("part/idle, pool, run 1: the pool served nothing", found.failures())
         self.assertEqual(found.runs("part/small", "pool"), 1)
+        self.assertEqual(found.runs("part/poolless", "pool"), 1)
         self.assertIn("part/good, pool, run 1: no_such_package is not installed", found.failures())
 
     def test_what_fails_twice_or_hangs_once_is_not_tried_again(self):
