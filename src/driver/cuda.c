@@ -20,11 +20,9 @@ const struct vpmm_cuda *vpmm_cuda_of(void *self)
     return self;
 }
 
-enum vpmm_status vpmm_cuda_status(CUresult result)
+enum vpmm_status vpmm_cuda_failure(CUresult result)
 {
     switch ((int)result) {
-    case CUDA_SUCCESS:
-        return VPMM_OK;
     case CUDA_ERROR_NOT_READY:
         return VPMM_NOT_READY;
     case CUDA_ERROR_OUT_OF_MEMORY:

@@ -65,7 +65,12 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cuda_init(struct vpmm_cuda *cuda,
  */
 const struct vpmm_cuda *vpmm_cuda_of(void *self);
 
-/* What a result of the driver means to this library. */
-enum vpmm_status vpmm_cuda_status(CUresult result);
+/* What a result of the driver means to this library; the first is of results but success. */
+enum vpmm_status vpmm_cuda_failure(CUresult result);
+
+static inline enum vpmm_status vpmm_cuda_status(CUresult result)
+{
+    return result == CUDA_SUCCESS ? VPMM_OK : vpmm_cuda_failure(result);
+}
 
 #endif

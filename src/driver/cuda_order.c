@@ -80,15 +80,9 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
 
 static enum vpmm_status stream_id(void *self, vpmm_stream_handle stream, uint64_t *id_out)
 {
-    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    CUstreamCaptureStatus capture;
     unsigned long long id = 0;
     enum vpmm_status status =
-        vpmm_cuda_status(cuda->real_cuStreamIsCapturing((CUstream)stream, &capture));
-    if (!status && capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        status = VPMM_CAPTURED;
-    if (!status)
-        status = vpmm_cuda_status(cuda->real_cuStreamGetId((CUstream)stream, &id));
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuStreamGetId((CUstream)stream, &id));
     if (!status)
         *id_out = id;
     return status;

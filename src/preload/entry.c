@@ -167,16 +167,25 @@ static struct world *find_world(void)
     return world;
 }
 
-struct vpmm_router *vpmm_enter(void)
+VPMM_APART static struct vpmm_router *enter_first(void)
 {
-    if (is_inside)
-        return NULL;
     is_inside = true;
     struct world *world = find_world();
     if (world && world->router)
         return world->router;
     is_inside = false;
     return NULL;
+}
+
+struct vpmm_router *vpmm_enter(void)
+{
+    if (is_inside)
+        return NULL;
+    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    if (!world || !world->router)
+        return enter_first();
+    is_inside = true;
+    return world->router;
 }
 
 void vpmm_leave(void)
