@@ -3,12 +3,12 @@
 
 #include "heap/internal.h"
 
-/* So many frees share an event where nobody else asks for their pages; a stream's first ones fewer.
- */
-#define BATCH_MAX 64u
+/* So many frees share an event where nobody else asks for their pages; a stream's first ones fewer:
+ * where another stream has to have the event recorded, that waits for all that the context was
+ * given meanwhile. */
+#define BATCH_MAX 1024u
 
-/* A batch of several blocks is closed at so much: where another stream has to have its event
- * recorded, that waits for all that the context was given meanwhile. */
+/* Until then a batch of several blocks is closed at so much. */
 #define BATCH_BYTES_MAX ((uint64_t)64 << 20)
 
 /* A larger share of the device is freed with an event of its own, so that a request for much of the
@@ -113,57 +113,97 @@ static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
     return vpmm_heap_allocation_id(heap, lane->next_id++);
 }
 
+/* The lane of what cudaFree frees of a context's memory. No stream has that id. */
+#define LANE_OF_CONTEXT (UINT64_C(1) << 62)
+
+static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *cached)
+{
+    vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, cached->number);
+    return vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
+}
+
 /* Which of the lane's regions the request is to have, counted from 1; 0: none. Where the habit's is
  * not among them, the pool may have to put it together, and that is better than to break the habit.
- */
-static uint32_t search(const struct vpmm_lane *lane, uint64_t pages, uint64_t habit)
+ * What a stream frees comes before its later work; cudaMalloc needs it complete. */
+static VPMM_WITHIN uint32_t search(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
+                                   uint64_t pages, uint64_t habit, bool is_ordered,
+                                   bool *is_pending_out)
 {
+    *is_pending_out = false;
     for (uint32_t i = lane->n; i > 0; i--) {
         const struct vpmm_cached *cached = &lane->cached[i - 1];
-        if (cached->pages != pages)
+        if (cached->pages != pages || (habit && cached->address != habit))
             continue;
-        if (!habit || cached->address == habit)
+        if (is_ordered || is_complete(heap, cached))
             return i;
+        *is_pending_out = true;
     }
     return 0;
 }
 
-bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
-                       uint64_t *address_out)
+/* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
+static VPMM_WITHIN uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+                                     const struct vpmm_request *request, uint64_t stream_id)
 {
-    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, request->stream->id);
+    const struct vpmm_owner owner = {.bytes = request->bytes,
+                                     .context_id = vpmm_context_id(request->context),
+                                     .stream_id = stream_id,
+                                     .id = next_id(heap, lane),
+                                     .is_async = stream_id != 0};
+    uint32_t number = lane->cached[i - 1].number;
+    lane->cached[i - 1] = lane->cached[--lane->n];
+    vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
+    return vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
+}
+
+/* `stream_id` 0: cudaMalloc. */
+static VPMM_WITHIN enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_id,
+                                          uint64_t stream_id, uint64_t pages,
+                                          const struct vpmm_request *request, uint64_t *address_out)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_id);
     if (!lane)
-        return false;
+        return VPMM_NOT_FOUND;
+    bool is_pending;
     bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
     uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
-    uint64_t key = vpmm_habit_key(layout, request->stream->id, pages);
+    uint64_t key = vpmm_habit_key(layout, stream_id, pages);
     uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
-    uint32_t i = search(lane, pages, habit);
+    uint32_t i = search(heap, lane, pages, habit, stream_id != 0, &is_pending);
     if (i > 0) {
-        uint32_t number = lane->cached[i - 1].number;
-        lane->cached[i - 1] = lane->cached[--lane->n];
-        const struct vpmm_owner owner = {.bytes = request->bytes,
-                                         .context_id = vpmm_context_id(request->context),
-                                         .stream_id = request->stream->id,
-                                         .id = next_id(heap, lane),
-                                         .is_async = true};
-        *address_out = vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
-        vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
+        *address_out = hand_out(heap, lane, i, request, stream_id);
         if (has_habits && *address_out != habit)
             vpmm_habit_keep(heap->habits, key, *address_out);
         vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
     }
     vpmm_lane_give(lane);
-    return i > 0;
+    if (i > 0)
+        return VPMM_OK;
+    return is_pending ? VPMM_NOT_READY : VPMM_NOT_FOUND;
+}
+
+bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
+                       uint64_t *address_out)
+{
+    uint64_t id = request->stream->id;
+    return id && serve(heap, id, id, pages, request, address_out) == VPMM_OK;
+}
+
+enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
+                                           const struct vpmm_request *request,
+                                           uint64_t *address_out)
+{
+    uint64_t lane_id = LANE_OF_CONTEXT | vpmm_context_id(request->context);
+    return serve(heap, lane_id, 0, pages, request, address_out);
 }
 
 /* ---- free ---- */
 
 static bool may_cache(const struct vpmm_heap *heap, uint64_t pages,
-                      const struct vpmm_stream *stream)
+                      const struct vpmm_context *context)
 {
     return pages <= heap->cached_pages_max && !vpmm_order_has_captures(heap->order) &&
-           vpmm_context_device(stream->context) == heap->params.device;
+           vpmm_context_device(context) == heap->params.device;
 }
 
 /* Whether the region's last owner, too, leaves nothing behind but what the stream comes after. */
@@ -177,27 +217,38 @@ static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
 static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
     bool is_long = lane->n_joined >= lane->n_joined_max;
-    bool is_large = lane->n > 1 && lane->joined_pages > BATCH_BYTES_MAX / heap->page_bytes;
+    bool is_large = lane->n > 1 && lane->n_joined_max < BATCH_MAX &&
+                    lane->joined_pages > BATCH_BYTES_MAX / heap->page_bytes;
     if (!is_long && !is_large && !vpmm_atomic_load(&heap->is_tight))
         return VPMM_FENCE_NONE;
-    if (is_long && lane->n_joined_max < BATCH_MAX)
+    if (lane->n_joined_max < BATCH_MAX)
         lane->n_joined_max *= 2;
     return vpmm_lane_detach(lane);
 }
 
-/* With the latch. */
+/* With the latch. False: somebody else freed it. */
 static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
+                 const struct vpmm_live *live, vpmm_fence fence, uint64_t stream_id)
+{
+    if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
+        return false;
+    lane->cached[lane->n++] = (struct vpmm_cached){address, live->number, (uint32_t)live->pages};
+    vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
+    vpmm_lane_mark(lane, vpmm_habit_mark(address, live->pages));
+    return true;
+}
+
+/* With the latch. */
+static bool join(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
                  const struct vpmm_live *live, const struct vpmm_stream *stream)
 {
     vpmm_fence prior = live->fence;
     if (prior && prior != lane->batch && !follows(heap, prior, stream))
         return false;
-    if (!vpmm_pool_cache(heap->pool, live, lane->batch, stream->id, &lane->share))
+    if (!push(heap, lane, address, live, lane->batch, stream->id))
         return false;
-    lane->cached[lane->n++] = (struct vpmm_cached){address, live->number, (uint32_t)live->pages};
     lane->n_joined++;
     lane->joined_pages += live->pages;
-    vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     return true;
 }
 
@@ -205,15 +256,14 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
                      enum vpmm_status *status_out)
 {
     struct vpmm_live live;
-    if (!vpmm_pool_look_live(heap->pool, address, &live) || !may_cache(heap, live.pages, stream))
+    if (!vpmm_pool_look_live(heap->pool, address, &live) ||
+        !may_cache(heap, live.pages, stream->context))
         return false;
     struct vpmm_lane *lane = take_lane_for(heap, stream);
     if (!lane)
         return false;
     bool is_first = lane->n_joined == 0;
-    bool has_it = push(heap, lane, address, &live, stream);
-    if (has_it)
-        vpmm_lane_mark(lane, vpmm_habit_mark(address, live.pages));
+    bool has_it = join(heap, lane, address, &live, stream);
     vpmm_fence closing = has_it ? due(heap, lane) : VPMM_FENCE_NONE;
     vpmm_lane_give(lane);
     *status_out = VPMM_OK;
@@ -222,6 +272,52 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
     else if (has_it && stream->is_legacy)
         *status_out = vpmm_order_mark(heap->order, stream);
     if (closing)
+        vpmm_order_tidy(heap->order);
+    return has_it;
+}
+
+/* The context whose work a cudaFree of the block has to come after; NULL where that takes more than
+ * a record, or must wait. */
+static struct vpmm_context *context_of(const struct vpmm_heap *heap, const struct vpmm_live *live)
+{
+    struct vpmm_context *context = vpmm_order_context_by_id(heap->order, live->context_id);
+    bool is_plain = !live->is_async && !heap->params.free_waits &&
+                    vpmm_order_ask(heap->order, live->fence, 0) == VPMM_VERDICT_COMPLETE;
+    bool is_ours = is_plain && context && !vpmm_context_is_gone(context);
+    return is_ours && may_cache(heap, live->pages, context) ? context : NULL;
+}
+
+/* With the latch; NULL where it cannot be had. */
+static struct vpmm_lane *take_roomy(struct vpmm_heap *heap, uint64_t lane_id)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (lane && lane->n < VPMM_LANE_REGIONS)
+        return lane;
+    if (lane)
+        vpmm_lane_give(lane);
+    vpmm_lane_adopt(heap, lane_id);
+    lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (lane && lane->n == VPMM_LANE_REGIONS) {
+        vpmm_lane_give(lane);
+        lane = NULL;
+    }
+    return lane;
+}
+
+bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out)
+{
+    struct vpmm_live live;
+    struct vpmm_context *context =
+        vpmm_pool_look_live(heap->pool, address, &live) ? context_of(heap, &live) : NULL;
+    if (!context)
+        return false;
+    vpmm_fence fence = vpmm_order_fence_context(heap->order, context, true, status_out);
+    struct vpmm_lane *lane = take_roomy(heap, LANE_OF_CONTEXT | live.context_id);
+    if (!lane)
+        return false;
+    bool has_it = push(heap, lane, address, &live, fence, 0);
+    vpmm_lane_give(lane);
+    if (has_it)
         vpmm_order_tidy(heap->order);
     return has_it;
 }

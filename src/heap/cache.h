@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The front cache: one *lane* a stream, which takes what cudaFreeAsync frees there and hands it
  * back to cudaMallocAsync there, without the heap's lock and without an event. All that is freed on
- * a stream between two closings is one *batch* with one open fence (order.h).
+ * a stream between two closings is one *batch* with one open fence (order.h). One lane a context
+ * does the same for cudaFree and cudaMalloc; there each free has an event, and is handed back when
+ * that is known complete.
  *
  * Before the pool moves or creates anything for a request, all lanes are emptied into the pool, so
  * that a cached region never costs memory. Private to this folder. */
@@ -18,11 +20,21 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap);
  * be had elsewhere. */
 bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
                        uint64_t *address_out);
+/* The same for cudaMalloc, of what cudaFree freed of its context's memory. NOT_FOUND; NOT_READY:
+ * there is one, but it is not known complete. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
+                                                           const struct vpmm_request *request,
+                                                           uint64_t *address_out);
 
 /* As vpmm_heap_free_cached. A driver call is made only where a batch is closed, and on the legacy
  * stream. */
 bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm_stream *stream,
                      enum vpmm_status *status_out);
+
+/* cudaFree of a live block of cudaMalloc (driver: it records). False: the block is as it was; then
+ * the pool has to take it. `*status_out` as in vpmm_heap_free. */
+bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address,
+                             enum vpmm_status *status_out);
 
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);

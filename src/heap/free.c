@@ -75,7 +75,8 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
 {
     struct vpmm_region_view region;
     *wait_out = VPMM_OK;
-    if (stream && vpmm_heap_free_cached(heap, address, stream, wait_out))
+    if (stream ? vpmm_heap_free_cached(heap, address, stream, wait_out)
+               : vpmm_cache_free_waiting(heap, address, wait_out))
         return VPMM_OK;
     enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
     if (status)

@@ -72,7 +72,7 @@ static inline struct vpmm_lane *vpmm_lane_set(struct vpmm_lane *lanes, uint64_t 
 }
 
 /* The stream's lane, with its latch; NULL: it has none. */
-static inline struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, uint64_t stream_id)
+static VPMM_WITHIN struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, uint64_t stream_id)
 {
     struct vpmm_lane *set = vpmm_lane_set(lanes, stream_id);
     for (unsigned i = 0; i < VPMM_LANE_WAYS; i++) {

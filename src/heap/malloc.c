@@ -222,7 +222,18 @@ bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *
                              uint64_t *address_out)
 {
     uint64_t pages = pages_of(heap, request);
-    return pages && request->stream->id && vpmm_cache_malloc(heap, pages, request, address_out);
+    return pages && vpmm_cache_malloc(heap, pages, request, address_out);
+}
+
+static bool serve_from_lane(struct vpmm_heap *heap, uint64_t pages,
+                            const struct vpmm_request *request, uint64_t *address_out)
+{
+    if (request->stream)
+        return vpmm_cache_malloc(heap, pages, request, address_out);
+    enum vpmm_status status = vpmm_cache_malloc_waiting(heap, pages, request, address_out);
+    if (status == VPMM_NOT_READY && vpmm_order_poll(heap->order))
+        status = vpmm_cache_malloc_waiting(heap, pages, request, address_out);
+    return status == VPMM_OK;
 }
 
 enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
@@ -231,8 +242,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     uint64_t pages = pages_of(heap, request);
     if (!pages)
         return VPMM_INVALID;
-    if (request->stream && request->stream->id &&
-        vpmm_cache_malloc(heap, pages, request, address_out)) {
+    if (serve_from_lane(heap, pages, request, address_out)) {
         vpmm_atomic_add(&heap->late_hits, 1);
         return VPMM_OK;
     }

@@ -60,9 +60,11 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
         .word = vpmm_atomic_load(&region->word),
         .pages = vpmm_atomic_load(&region->pages),
         .bytes = vpmm_atomic_load(&region->bytes),
+        .context_id = vpmm_atomic_load(&region->context_id),
         .fence = vpmm_atomic_load(&region->fence),
         .number = number,
     };
+    live_out->is_async = (live_out->word & VPMM_REGION_IS_ASYNC) != 0;
     return vpmm_region_is_live(live_out->word) && vpmm_atomic_load(&region->address) == address;
 }
 

@@ -17,6 +17,7 @@
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
 /* Of a record's word. */
 #define VPMM_REGION_STATE_MASK ((uint64_t)7)
+#define VPMM_REGION_IS_ASYNC ((uint64_t)8)
 #define VPMM_REGION_GENERATION ((uint64_t)16)
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48

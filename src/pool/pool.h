@@ -228,9 +228,10 @@ void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
 
 /* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
 struct vpmm_live {
-    uint64_t word, pages, bytes;
+    uint64_t word, pages, bytes, context_id;
     vpmm_fence fence;
     uint32_t number;
+    bool is_async;
 };
 /* Any thread, no lock. The live region that starts exactly at `address`; false: there is none. */
 bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address,

@@ -4,7 +4,6 @@
 #include <assert.h>
 
 /* The parts of a record's word. */
-#define IS_ASYNC ((uint64_t)8)
 #define GENERATION VPMM_REGION_GENERATION
 
 uint32_t vpmm_region_around(const struct vpmm_root *root, uint64_t page)
@@ -55,7 +54,7 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
                   .id = (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_ZOMBIE
                             ? 0
                             : vpmm_atomic_load(&region->id),
-                  .is_async = (word & IS_ASYNC) != 0},
+                  .is_async = (word & VPMM_REGION_IS_ASYNC) != 0},
     };
     if (vpmm_atomic_load(&region->word) != word)
         return false;
@@ -121,8 +120,8 @@ bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint6
 /* A word of the generation after that of `word`. */
 static uint64_t next_of(uint64_t word, enum vpmm_region_state state, bool is_async)
 {
-    uint64_t generation = word & ~(VPMM_REGION_STATE_MASK | IS_ASYNC);
-    return (generation + GENERATION) | (is_async ? IS_ASYNC : 0) | (uint64_t)state;
+    uint64_t generation = word & ~(VPMM_REGION_STATE_MASK | VPMM_REGION_IS_ASYNC);
+    return (generation + GENERATION) | (is_async ? VPMM_REGION_IS_ASYNC : 0) | (uint64_t)state;
 }
 
 static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,

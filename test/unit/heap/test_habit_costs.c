@@ -51,12 +51,12 @@ static void a_habit_of_cudamalloc_leaves_other_lanes_alone(void **state)
     setup(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
-    fixture_cycle(&f, 4, NULL);
+    fixture_cycle(&f, 100, NULL);
     fixture_free(&f, p, a);
     fixture_cycle(&f, 4, a);
     uint64_t hits = fixture_hits(&f);
     for (int i = 0; i < 10; i++) {
-        fixture_cycle(&f, 4, NULL);
+        fixture_cycle(&f, 100, NULL);
         fixture_cycle(&f, 4, a);
     }
     assert_int_equal(fixture_hits(&f), hits + 10);
