@@ -93,22 +93,34 @@ struct choice {
     bool found;
 };
 
-/* Whether the run that the growable region `number` ends is a base with room at its right; then it
- * competes: with another base it must be better, without one no worse. */
-static bool try_base(struct choice *choice, uint32_t number)
+/* Completes a place whose base is a run of usable neighbours. One that is complete and not settled
+ * yet may make that as long as the request. */
+static bool build_on(const struct choice *choice, struct vpmm_place *place)
 {
     struct vpmm_pool *pool = choice->pool;
     const struct vpmm_want *want = choice->want;
-    struct vpmm_place place = {.cost = {0, 0}};
-    if (!vpmm_region_is_usable(vpmm_region_record(pool, number), want->view))
-        return false;
-    place.base = vpmm_run_around(pool, number, want->view, REACH);
-    uint64_t pages = want->pages - place.base.pages;
+    if (place->base.pages >= want->pages) {
+        place->base.pages = want->pages;
+        return true;
+    }
+    uint64_t pages = want->pages - place->base.pages;
     struct vpmm_mix others;
-    if (place.base.pages >= want->pages || !find_hole(pool, &place.base, pages))
+    if (!find_hole(pool, &place->base, pages))
         return false;
-    count_available(pool, want, &place.base, pages, &others);
-    if (!fill(pool, &others, pages, want->create_pages_max, &place))
+    count_available(pool, want, &place->base, pages, &others);
+    return fill(pool, &others, pages, want->create_pages_max, place);
+}
+
+/* Whether the run that the growable region `number` ends is a base for the request; then it
+ * competes: with another base it must be better, without one no worse. */
+static bool try_base(struct choice *choice, uint32_t number)
+{
+    struct vpmm_place place = {.cost = {0, 0}};
+    const struct vpmm_fence_view *view = choice->want->view;
+    if (!vpmm_region_is_usable(vpmm_region_record(choice->pool, number), view))
+        return false;
+    place.base = vpmm_run_around(choice->pool, number, view, REACH);
+    if (!build_on(choice, &place))
         return false;
     const struct vpmm_cost *best = &choice->best.cost;
     bool wins = choice->best.base.pages ? vpmm_policy_is_better(&place.cost, best)

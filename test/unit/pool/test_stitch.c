@@ -238,6 +238,30 @@ static void a_plan_may_turn_out_to_need_no_step(void **state)
     assert_string_equal(world_layout(&w), "[3][-1]");
 }
 
+/* A fit knows no fence that is complete and not settled; a plan does, and may meet so long a run.
+ */
+static void a_plan_takes_a_run_that_has_become_long_enough(void **state)
+{
+    (void)state;
+    uint64_t a = world_malloc(&w, 3, 1);
+    uint64_t b = world_malloc(&w, 4, 1);
+    vpmm_fence fence = world_fence(&w, 0);
+    world_free(&w, a, fence);
+    world_free(&w, b, VPMM_FENCE_NONE);
+    assert_string_equal(world_layout(&w), "[-3][-4]");
+    world_complete(&w, fence);
+    struct vpmm_want want = world_want(&w, 6, 1);
+    struct vpmm_plan *plan;
+    uint64_t address;
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
+    assert_int_equal(vpmm_pool_plan(w.pool, &want, &plan), VPMM_OK);
+    assert_int_equal(plan->n_steps, 0);
+    vpmm_pool_commit(w.pool, plan, &address);
+    world_check(&w);
+    assert_int_equal(address, world_address(&w, a));
+    assert_string_equal(world_layout(&w), "[6][-1]");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -255,6 +279,7 @@ int main(void)
         TEST(the_cap_on_mappings_is_kept),
         TEST(plans_under_way_count_for_the_cap_on_mappings),
         TEST(a_plan_may_turn_out_to_need_no_step),
+        TEST(a_plan_takes_a_run_that_has_become_long_enough),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
