@@ -121,6 +121,7 @@ void world_setup(struct world *world, uint64_t extent_pages_max, bool is_relaxed
     params.heap.extent_pages_max = extent_pages_max;
     params.heap.slack_bytes = 6 * PAGE_BYTES;
     fixture_setup(&world->fixture, &params);
+    world_clock_start(world);
     world->has_large_extents = extent_pages_max != 1;
     world->contexts[WORLD_MAIN] = world->fixture.handle;
     make_context(world, WORLD_SECOND, 0);
