@@ -30,6 +30,7 @@ def parse():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="work copies (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="leave the work copies for a faster next time")
     parser.add_argument("--only-failed", action="store_true", help="those that the last run did not see caught")
+    parser.add_argument("--verbose", action="store_true", help="tell of each as it comes, the caught ones too")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--lists", type=pathlib.Path, default=HERE, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help="of the work copies (build-mutants)")
@@ -69,6 +70,10 @@ def tell(mutant, found):
     print("          %s%s  %.1f s" % (found.test + ": " if found.test else "", found.message, found.seconds), flush=True)
 
 
+def tell_nothing(_mutant, _found):
+    pass
+
+
 def run(mutants, arguments):
     """The exit status."""
     folder = arguments.folder
@@ -83,17 +88,18 @@ def run(mutants, arguments):
                           meson_options(arguments.root))
         try:
             trial.prepare()
-            print("the unchanged tree passes %d tests (%.0f s)" % (len(trial.seconds), time.monotonic() - begun),
-                  flush=True)
-            verdicts = trial.run(tell)
+            if arguments.verbose:
+                print("the unchanged tree passes %d tests (%.0f s)" % (len(trial.seconds), time.monotonic() - begun),
+                      flush=True)
+            verdicts = trial.run(tell if arguments.verbose else tell_nothing)
         finally:
             if not arguments.keep:
                 for copy in trial.copies:
                     shutil.rmtree(str(copy.tree.parent), ignore_errors=True)
-        missed = [found.name for found in verdicts if found.kind != verdict.CAUGHT]
-        (folder / "failed").write_text("".join(name + "\n" for name in missed), encoding="ascii")
-        for name in missed:
-            print("not caught: %s" % name)
+        missed = [found for found in verdicts if found.kind != verdict.CAUGHT]
+        (folder / "failed").write_text("".join(found.name + "\n" for found in missed), encoding="ascii")
+        for found in missed:
+            print("not caught: %s: %s, %s" % (found.name, found.kind, found.message))
         print("%s, %d jobs, %.0f s" % (verdict.summary(verdicts), len(trial.copies), time.monotonic() - begun))
         return 1 if missed else 0
 
