@@ -142,6 +142,19 @@ build() {
     ninja -C "$folder" "$@" </dev/null | sed '/^\[[0-9]*\/[0-9]*\]/d; /^ninja: [En]/d'
 }
 
+# failed_tests FOLDER NAME: what the last run of tests in the folder did not pass, with its last words.
+failed_tests() {
+    python3 - "$root/$1/meson-logs/testlog.json" "$2" <<'PYTHON'
+import json, os, sys
+log, name = sys.argv[1:]
+for line in open(log) if os.path.exists(log) else []:
+    test = json.loads(line)
+    if test["result"] not in ("OK", "EXPECTEDFAIL", "SKIP"):
+        said = (test.get("stdout", "") + test.get("stderr", "")).splitlines()[-30:]
+        print(f"FAILED {name}: {test['name']}: {test['result']} after {test['duration']:.1f} s", *said, sep="\n")
+PYTHON
+}
+
 # page_that_fits FREE_BYTES PAGES: the largest page up to 1 GiB of which so many, and at least 24, fit into 80% of the
 # memory.
 page_that_fits() {
