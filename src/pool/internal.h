@@ -11,6 +11,7 @@
 #include "base/step.h"
 #include "base/table.h"
 #include "base/tree.h"
+#include "pool/policy.h"
 #include "pool/pool.h"
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
@@ -110,6 +111,7 @@ struct vpmm_pool {
     uint32_t fresh_roots; /* the number of the first root with fresh pages, plus 1 */
     uint64_t whole_pages; /* of extents that lie wholly in one complete region */
     struct vpmm_counters counters;
+    struct vpmm_row row;
     _Atomic(struct vpmm_pool_share *) first_share;
     uint64_t last_age;
     uint64_t planned_mappings; /* of plans under way */

@@ -47,14 +47,16 @@ static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *
     return vpmm_region_pages(hole) >= pages ? number : 0;
 }
 
-/* How what is missing is created; `room` pages are left in the hole behind it. */
-static void cut(const struct vpmm_pool *pool, uint64_t room, uint64_t create_pages_max,
-                struct vpmm_place *place)
+/* How what is missing of a request of `pages` is created; `room` pages are left in the hole behind
+ * it. */
+static void cut(const struct vpmm_pool *pool, uint64_t pages, uint64_t room,
+                uint64_t create_pages_max, struct vpmm_place *place)
 {
     uint64_t held_pages = vpmm_atomic_load(&pool->counters.held_pages);
     uint64_t live_pages = vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_LIVE]);
     uint64_t missing = place->harvest.missing;
-    place->unit = vpmm_policy_unit(&pool->params, held_pages, missing);
+    bool is_in_row = vpmm_policy_row_has(&pool->row, pages);
+    place->unit = vpmm_policy_unit(&pool->params, held_pages, is_in_row, missing);
     place->extra = vpmm_policy_extra(place->unit, live_pages, missing);
     if (place->extra > room || missing + place->extra > create_pages_max)
         place->extra = 0;
@@ -80,7 +82,7 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
     place->target = vpmm_region_span(pool, vpmm_region_record(pool, hole));
     place->cost = (struct vpmm_cost){harvest->missing, harvest->extents};
     if (harvest->missing)
-        cut(pool, place->target.pages - pages, create_pages_max, place);
+        cut(pool, place->base.pages + pages, place->target.pages - pages, create_pages_max, place);
     place->target.pages = pages + harvest->surplus + place->extra;
     return true;
 }

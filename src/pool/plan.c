@@ -208,7 +208,11 @@ enum vpmm_status vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *
     struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = want->owner};
     assert(want->pages > 0);
     enum vpmm_status status = vpmm_place_choose(pool, want, &place);
-    return status ? status : make_plan(pool, want, &place, &live, plan_out);
+    if (!status)
+        status = make_plan(pool, want, &place, &live, plan_out);
+    if (!status && (*plan_out)->created_pages)
+        vpmm_policy_row_note(&pool->params, &pool->row, want->pages);
+    return status;
 }
 
 enum vpmm_status vpmm_pool_plan_growth(struct vpmm_pool *pool, uint64_t pages,

@@ -4,7 +4,6 @@
 #define VPMM_POOL_PLAN_H
 
 #include "pool/internal.h"
-#include "pool/policy.h"
 
 /* A way to serve a request. The result begins with `base` and goes on into `target`, which ends in
  * what is not needed: a surplus, or extra pages. */

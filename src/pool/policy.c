@@ -21,9 +21,13 @@
 #define LARGE_EXTENT (128 * MIB)
 #define LARGE_SHARE 256
 
-/* What comes first, or is a large part of all that is held, hardly is there to be taken apart. */
+/* A large request that dwarfs what is held by this factor comes first; such memory, and what is a
+ * large part of all that is held, hardly is there to be taken apart. Nor are large blocks of one
+ * size, so many of which were created in a row: they take one another's places. */
+#define FIRST_FACTOR 8
+#define ROW_MIN 4
 #define HUGE_REQUEST (8 * GIB)
-#define HUGE_CUTS 4
+#define HUGE_CUTS 2
 #define HUGE_EXTENT (4 * GIB)
 
 /* At most so many pages, and this share of what is live, are created for the sake of fewer extents.
@@ -48,16 +52,36 @@ static uint64_t at_least_one(uint64_t pages)
     return pages ? pages : 1;
 }
 
-uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+static bool is_large_request(const struct vpmm_pool_params *params, uint64_t pages)
+{
+    return pages >= LARGE_REQUEST / params->page_bytes;
+}
+
+void vpmm_policy_row_note(const struct vpmm_pool_params *params, struct vpmm_row *row,
                           uint64_t pages)
+{
+    if (!is_large_request(params, pages))
+        return;
+    row->n = row->pages == pages ? row->n + 1 : 1;
+    row->pages = pages;
+}
+
+bool vpmm_policy_row_has(const struct vpmm_row *row, uint64_t pages)
+{
+    return row->n >= ROW_MIN && row->pages == pages;
+}
+
+uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+                          bool is_in_row, uint64_t pages)
 {
     uint64_t limit = EXTENT_MAX;
     uint64_t cuts = pages <= WHOLE_MAX / params->page_bytes ? 1 : CUTS;
-    bool is_large = pages >= LARGE_REQUEST / params->page_bytes;
+    bool is_large = is_large_request(params, pages);
     if (is_large && (held_pages + pages) / LARGE_SHARE >= LARGE_EXTENT / params->page_bytes)
         limit = LARGE_EXTENT;
-    bool is_first = held_pages == 0 && is_large;
-    if (is_first || (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)) {
+    bool is_first = held_pages <= pages / FIRST_FACTOR;
+    if ((is_large && (is_first || is_in_row)) ||
+        (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)) {
         limit = HUGE_EXTENT;
         cuts = HUGE_CUTS;
     }

@@ -18,10 +18,21 @@ struct vpmm_mix {
 /* The class of an extent of `pages`. */
 unsigned vpmm_policy_class(uint64_t pages);
 
-/* New memory of `pages` in all is cut into extents of this many pages, and its rest into smaller
- * ones. `held_pages`: before. */
-uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+/* The last large request that memory was created for, and how many of its size came in a row:
+ * smaller ones between them do not count. */
+struct vpmm_row {
+    uint64_t pages, n;
+};
+/* Memory is created for a request of `pages`. */
+void vpmm_policy_row_note(const struct vpmm_pool_params *params, struct vpmm_row *row,
                           uint64_t pages);
+/* Whether a request of `pages` goes on with a row. */
+bool vpmm_policy_row_has(const struct vpmm_row *row, uint64_t pages);
+
+/* New memory of `pages` in all is cut into extents of this many pages, and its rest into smaller
+ * ones. `held_pages`: before; `is_in_row`: what vpmm_policy_row_has says of the request. */
+uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
+                          bool is_in_row, uint64_t pages);
 
 /* How many pages should be created along with `missing`, because that makes fewer extents. */
 uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing);

@@ -306,6 +306,26 @@ static void trim_without_metadata_takes_fewer(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* Of 1 GiB each, and the last one partly from what is free at the end. */
+static void a_row_of_large_blocks_is_cut_once_from_the_fifth_on(void **state)
+{
+    (void)state;
+    static struct world large;
+    world_init(&large, 2 * MIB, 0, 8192);
+    world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2);
+    for (int i = 0; i < 3; i++)
+        world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2 + 3 * 16);
+    world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2 + 3 * 16 + 2);
+    world_free(&large, world_malloc(&large, 16, 1), VPMM_FENCE_NONE);
+    world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2 + 3 * 16 + 2 + 1 + 4);
+    assert_int_equal(world_totals(&large).held_pages, 6 * 512 + 16);
+    world_finish(&large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +341,7 @@ int main(void)
         TEST(an_extent_cut_by_the_end_of_a_free_region_stays),
         TEST(trim_leaves_pending_and_aliased_extents),
         TEST(trim_without_metadata_takes_fewer),
+        cmocka_unit_test(a_row_of_large_blocks_is_cut_once_from_the_fifth_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
     for (uint64_t max = 0; max <= 9; max++) {
         struct vpmm_pool_params params = {(uint64_t)2 << 20, max, 0};
         for (uint64_t pages = 1; pages < 3000; pages++) {
-            uint64_t unit = vpmm_policy_unit(&params, 1, pages);
+            uint64_t unit = vpmm_policy_unit(&params, 1, false, pages);
             uint64_t left = pages;
             uint64_t n = 0;
             for (; left; n++) {
@@ -170,18 +170,50 @@ static void extents_grow_with_the_request_up_to_a_limit(void **state)
     struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
     uint64_t gib = 512;
     const uint64_t held = 64 * gib;
-    assert_int_equal(vpmm_policy_unit(&params, held, gib / 4), gib / 16);
-    assert_int_equal(vpmm_policy_unit(&params, held, gib), gib / 8);
-    assert_int_equal(vpmm_policy_unit(&params, 31 * gib, gib), gib / 8);
-    assert_int_equal(vpmm_policy_unit(&params, 31 * gib - 1, gib), gib / 16);
-    assert_int_equal(vpmm_policy_unit(&params, held, 8 * gib), gib / 8);
-    assert_int_equal(vpmm_policy_unit(&params, held, 16 * gib), 4 * gib);
-    assert_int_equal(vpmm_policy_unit(&params, held, 400 * gib), 4 * gib);
-    assert_int_equal(vpmm_policy_unit(&params, 0, gib), gib / 4);
-    assert_int_equal(vpmm_policy_unit(&params, 0, 8 * gib), 2 * gib);
-    assert_int_equal(vpmm_policy_unit(&params, 0, gib / 4), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, held, false, gib / 4), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, held, false, gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, 31 * gib, false, gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, 31 * gib - 1, false, gib), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, held, false, 8 * gib), gib / 8);
+    assert_int_equal(vpmm_policy_unit(&params, held, false, 16 * gib), 4 * gib);
+    assert_int_equal(vpmm_policy_unit(&params, held, false, 400 * gib), 4 * gib);
     params.page_bytes = (uint64_t)8 << 30;
-    assert_int_equal(vpmm_policy_unit(&params, 0, 100), 1);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, 100), 1);
+}
+
+/* What an eighth of the request or less is held before is nothing to speak of. */
+static void the_first_large_request_is_cut_once(void **state)
+{
+    (void)state;
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
+    uint64_t gib = 512;
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, gib), gib / 2);
+    assert_int_equal(vpmm_policy_unit(&params, gib / 8, false, gib), gib / 2);
+    assert_int_equal(vpmm_policy_unit(&params, gib / 8 + 1, false, gib), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, gib / 2), gib / 4);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, gib / 2 - 1), gib / 16);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, 6 * gib), 2 * gib);
+}
+
+static void large_blocks_of_one_size_in_a_row_are_cut_once(void **state)
+{
+    (void)state;
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
+    struct vpmm_row row = {0, 0};
+    uint64_t gib = 512;
+    assert_int_equal(vpmm_policy_unit(&params, 20 * gib, true, gib), gib / 2);
+    assert_int_equal(vpmm_policy_unit(&params, 20 * gib, true, gib / 4), gib / 16);
+    for (int i = 0; i < 4; i++) {
+        assert_false(vpmm_policy_row_has(&row, gib));
+        vpmm_policy_row_note(&params, &row, gib);
+        vpmm_policy_row_note(&params, &row, gib / 4);
+    }
+    assert_true(vpmm_policy_row_has(&row, gib));
+    assert_false(vpmm_policy_row_has(&row, gib + 1));
+    vpmm_policy_row_note(&params, &row, gib + 1);
+    assert_false(vpmm_policy_row_has(&row, gib));
+    vpmm_policy_row_note(&params, &row, gib);
+    assert_false(vpmm_policy_row_has(&row, gib));
 }
 
 /* A few pages more where that saves extents, never more than a small share of what is live. */
@@ -248,6 +280,8 @@ int main(void)
         cmocka_unit_test(bits_find_what_an_array_finds),
         cmocka_unit_test(new_memory_is_cut_exactly_into_powers_of_two),
         cmocka_unit_test(extents_grow_with_the_request_up_to_a_limit),
+        cmocka_unit_test(the_first_large_request_is_cut_once),
+        cmocka_unit_test(large_blocks_of_one_size_in_a_row_are_cut_once),
         cmocka_unit_test(a_rest_is_rounded_up_where_that_saves_extents),
         cmocka_unit_test(a_harvest_leaves_nothing_out_and_takes_nothing_in_vain),
     };
