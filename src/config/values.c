@@ -155,6 +155,22 @@ void show_slack(const struct option *option, const struct vpmm_config *config,
         show_amount(&config->slack, true, text);
 }
 
+bool read_percent(const struct option *option, const char *value, struct vpmm_config *config)
+{
+    uint64_t percent;
+    if (!parse_percent(value, &percent))
+        return false;
+    *(uint64_t *)member(option, config) = percent;
+    return true;
+}
+
+void show_percent(const struct option *option, const struct vpmm_config *config,
+                  struct vpmm_text *text)
+{
+    struct vpmm_amount amount = {*(const uint64_t *)member_const(option, config), true};
+    show_amount(&amount, false, text);
+}
+
 /* ---- words ---- */
 
 struct word {

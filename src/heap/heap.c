@@ -89,6 +89,7 @@ static enum vpmm_status init(struct vpmm_heap *heap)
         .page_bytes = heap->page_bytes,
         .extent_pages_max = heap->params.extent_pages_max,
         .mappings_max = MAPPINGS_MAX,
+        .spare_percent = heap->params.spare_percent,
     };
     status = vpmm_pool_create(&pool_params, heap->memory, &heap->pool);
     if (status)

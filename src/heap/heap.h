@@ -29,6 +29,7 @@ struct vpmm_heap_params {
     uint64_t slack_bytes;   /* how much held may exceed live before cudaMalloc waits for cudaFree's
                                fences */
     uint64_t slack_percent; /* of the most ever live; the larger of the two counts */
+    uint64_t spare_percent; /* of the most ever live: VPMM_SPARE */
     bool free_waits;        /* VPMM_FREE_SYNC */
 };
 

@@ -250,7 +250,9 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     serving.heap = heap;
     serving.request = request;
     serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(request)};
-    serving.want.owner.id = vpmm_heap_allocation_id(heap, vpmm_heap_reserve_ids(heap, 1));
+    serving.want.number = vpmm_heap_reserve_ids(heap, 1);
+    serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
+    serving.want.owner.id = vpmm_heap_allocation_id(heap, serving.want.number);
     vpmm_request_view_init(&serving.view, heap->order, serving.want.owner.stream_id);
     serving.want.view = &serving.view.view;
 

@@ -67,6 +67,8 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
         (void)vpmm_region_merge(pool, number);
     }
     vpmm_atomic_add(&pool->counters.moved_pages, plan->moved_pages);
+    if (plan->moved_pages)
+        vpmm_policy_toll_take(&pool->toll);
     *address_out = vpmm_root_address(pool, result.root, result.page);
     draft_destroy(pool, draft);
 }

@@ -112,6 +112,7 @@ struct vpmm_pool {
     uint64_t whole_pages; /* of extents that lie wholly in one complete region */
     struct vpmm_counters counters;
     struct vpmm_row row;
+    struct vpmm_toll toll;
     _Atomic(struct vpmm_pool_share *) first_share;
     uint64_t last_age;
     uint64_t planned_mappings; /* of plans under way */

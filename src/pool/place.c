@@ -93,6 +93,7 @@ struct choice {
     const struct vpmm_want *want;
     struct vpmm_place best;
     bool found;
+    bool moves_nothing;
 };
 
 /* Completes a place whose base is a run of usable neighbours. One that is complete and not settled
@@ -109,7 +110,10 @@ static bool build_on(const struct choice *choice, struct vpmm_place *place)
     struct vpmm_mix others;
     if (!find_hole(pool, &place->base, pages))
         return false;
-    count_available(pool, want, &place->base, pages, &others);
+    if (choice->moves_nothing)
+        memset(&others, 0, sizeof others);
+    else
+        count_available(pool, want, &place->base, pages, &others);
     return fill(pool, &others, pages, want->create_pages_max, place);
 }
 
@@ -163,6 +167,24 @@ static void try_bases(struct choice *choice)
     try_bases_of(choice, &choice->pool->growable, 0);
 }
 
+/* Where `place` would move extents: the same without, if moves have become so frequent that the
+ * memory may be held for it. */
+static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
+                         struct vpmm_place *place)
+{
+    static const struct vpmm_mix nothing;
+    struct choice choice = {.pool = pool, .want = want, .moves_nothing = true};
+    uint64_t peak = vpmm_atomic_load(&pool->counters.live_pages_peak);
+    uint64_t held_max = vpmm_policy_spare(&pool->params, &pool->toll, peak);
+    if (!place->harvest.extents || !want->may_spare || !held_max)
+        return;
+    choice.found = fill(pool, &nothing, want->pages, want->create_pages_max, &choice.best);
+    try_bases(&choice);
+    uint64_t held = vpmm_atomic_load(&pool->counters.held_pages);
+    if (choice.found && held + choice.best.cost.created_pages <= held_max)
+        *place = choice.best;
+}
+
 enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_want *want,
                                    struct vpmm_place *place_out)
 {
@@ -181,6 +203,7 @@ enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_wan
     try_bases(&choice);
     if (choice.found && choice.best.cost.created_pages <= want->create_pages_max) {
         *place_out = choice.best;
+        choose_spare(pool, want, place_out);
         return VPMM_OK;
     }
     struct vpmm_harvest anywhere;

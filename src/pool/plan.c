@@ -207,6 +207,7 @@ enum vpmm_status vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *
     struct vpmm_place place;
     struct vpmm_content live = {.state = VPMM_REGION_LIVE, .owner = want->owner};
     assert(want->pages > 0);
+    vpmm_policy_toll_ease(&pool->toll, want->number);
     enum vpmm_status status = vpmm_place_choose(pool, want, &place);
     if (!status)
         status = make_plan(pool, want, &place, &live, plan_out);

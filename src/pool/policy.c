@@ -35,6 +35,12 @@
 #define EXTRA_PAGES_MAX 16
 #define EXTRA_SHARE 100
 
+/* A request that moves extents weighs as much as so many that need not: where fewer move, no memory
+ * is spared for them. What so many of them weigh must have come together, and what twice as many
+ * do is the most that counts. */
+#define MOVE_WEIGHT ((uint64_t)128)
+#define MOVES_MIN ((uint64_t)16)
+
 static uint64_t power_of_two_to(uint64_t pages)
 {
     return (uint64_t)1 << vpmm_policy_class(pages);
@@ -90,6 +96,30 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
     if (params->extent_pages_max && params->extent_pages_max < unit_max)
         unit_max = power_of_two_to(params->extent_pages_max);
     return unit < unit_max ? unit : unit_max;
+}
+
+void vpmm_policy_toll_take(struct vpmm_toll *toll)
+{
+    toll->level += MOVE_WEIGHT;
+    if (toll->level > 2 * MOVES_MIN * MOVE_WEIGHT)
+        toll->level = 2 * MOVES_MIN * MOVE_WEIGHT;
+}
+
+void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number)
+{
+    if (number <= toll->number)
+        return;
+    uint64_t passed = number - toll->number;
+    toll->level -= passed < toll->level ? passed : toll->level;
+    toll->number = number;
+}
+
+uint64_t vpmm_policy_spare(const struct vpmm_pool_params *params, const struct vpmm_toll *toll,
+                           uint64_t live_pages_peak)
+{
+    if (toll->level < MOVES_MIN * MOVE_WEIGHT || !params->spare_percent)
+        return 0;
+    return live_pages_peak + live_pages_peak * params->spare_percent / 100;
 }
 
 uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing)

@@ -34,6 +34,19 @@ bool vpmm_policy_row_has(const struct vpmm_row *row, uint64_t pages);
 uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_pages,
                           bool is_in_row, uint64_t pages);
 
+/* How often requests have had to move extents lately. */
+struct vpmm_toll {
+    uint64_t level, number;
+};
+/* A request had to. */
+void vpmm_policy_toll_take(struct vpmm_toll *toll);
+/* Request `number` has come: all that came since the last call have eased the toll. */
+void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number);
+/* How many pages may be held in all for the sake of requests that need not move extents; 0: moves
+ * are rare. */
+uint64_t vpmm_policy_spare(const struct vpmm_pool_params *params, const struct vpmm_toll *toll,
+                           uint64_t live_pages_peak);
+
 /* How many pages should be created along with `missing`, because that makes fewer extents. */
 uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing);
 

@@ -57,6 +57,8 @@ struct vpmm_pool_params {
     uint64_t page_bytes;
     uint64_t extent_pages_max; /* 0: the policy's own choice; 1: every extent one page */
     uint64_t mappings_max;     /* at most so many mappings, aliases included */
+    uint64_t spare_percent; /* of the live peak: so much more than that may be held where requests
+                               have to move extents often (0: nothing) */
 };
 
 /* Running totals; each equals the sum over regions or extents at any time (the audit checks). */
@@ -97,6 +99,9 @@ struct vpmm_want {
     struct vpmm_owner owner;            /* for the live region */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
+    uint64_t number;           /* how many requests came before it, as far as anybody counts */
+    bool may_spare; /* new pages may take the place of extents that move, whatever create_pages_max
+                     */
     bool
         asks_all; /* the view may allow what other streams left pending: all of it is asked about */
 };
@@ -152,6 +157,8 @@ struct vpmm_plan {
  * of those the one that touches the fewest extents. It extends a free region in place into the hole
  * at its right where that is no worse, harvests wholly free extents of complete regions and of
  * those that the stream of its owner freed, and creates the shortfall as the extent policy says.
+ * Where many requests have had to move extents lately, it creates pages instead of moving any, as
+ * far as `spare_percent` goes.
  * Steps: as many as extents are taken, and O(log n); besides, each extent that became free since
  * the last plan is listed once. A plan without steps is possible: something
  * fit to serve as it lies was freed meanwhile. NOT_FOUND: more than `create_pages_max` would have

@@ -142,6 +142,7 @@ static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int
         .extent_pages_max = config->extent_pages_max,
         .slack_bytes = slack->is_percent ? 0 : slack->value,
         .slack_percent = config->slack_is_default ? DEFAULT_SLACK_PERCENT : slack_percent,
+        .spare_percent = config->spare_percent,
         .free_waits = config->free_sync,
     };
     (void)vpmm_bytes_round_up(params.root_bytes, params.page_bytes, &params.root_bytes);

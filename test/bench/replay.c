@@ -95,7 +95,8 @@ void replay_setup(struct replay *replay, const struct trace *trace,
     struct vpmm_heap_params params = {.root_bytes = 8 * TIB,
                                       .extent_pages_max = options->extent_pages_max,
                                       .slack_bytes = options->slack_bytes,
-                                      .slack_percent = options->slack_percent};
+                                      .slack_percent = options->slack_percent,
+                                      .spare_percent = options->spare_percent};
     require(!vpmm_order_create(&replay->driver, &vpmm_memory_system, &replay->order), "no order");
     require(!vpmm_heap_create(&params, &replay->driver, replay->order, &vpmm_memory_system,
                               &replay->heap),

@@ -15,7 +15,7 @@
 
 struct replay_options {
     uint64_t extent_pages_max; /* 0: the policy's own choice */
-    uint64_t slack_bytes, slack_percent;
+    uint64_t slack_bytes, slack_percent, spare_percent;
     uint64_t device_bytes;
     uint64_t lag_us; /* from each free to the end of the work queued before it */
 };

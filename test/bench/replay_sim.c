@@ -27,6 +27,7 @@ static const char usage[] =
     "  --extent N        at most so many pages an extent (0: the policy's choice)\n"
     "  --slack MIB       held beyond live before cudaMalloc waits (256)\n"
     "  --slack-percent N of the most ever live (2); the larger counts\n"
+    "  --spare PERCENT   of the most ever live, held so that fewer extents move (18)\n"
     "  --device MIB      memory of the device (143771)\n"
     "  --least BYTES     smaller requests are left out (2097152)\n"
     "  --lag-us N        queued work ends so long after each free (0: at once)\n"
@@ -57,6 +58,8 @@ static bool parse_option(struct arguments *arguments, int option)
         return parse_count(optarg, MIB, &arguments->replay.slack_bytes);
     case 'S':
         return parse_count(optarg, 1, &arguments->replay.slack_percent);
+    case 'q':
+        return parse_count(optarg, 1, &arguments->replay.spare_percent);
     case 'd':
         return parse_count(optarg, MIB, &arguments->replay.device_bytes);
     case 'b':
@@ -78,6 +81,7 @@ static bool parse(int argc, char **argv, struct arguments *arguments)
         {"extent", required_argument, NULL, 'e'},
         {"slack", required_argument, NULL, 's'},
         {"slack-percent", required_argument, NULL, 'S'},
+        {"spare", required_argument, NULL, 'q'},
         {"device", required_argument, NULL, 'd'},
         {"least", required_argument, NULL, 'b'},
         {"lag-us", required_argument, NULL, 'l'},
@@ -193,7 +197,10 @@ int main(int argc, char **argv)
     struct arguments arguments = {
         .passes = 3,
         .least_bytes = 2 * MIB,
-        .replay = {.slack_bytes = 256 * MIB, .slack_percent = 2, .device_bytes = H200_BYTES},
+        .replay = {.slack_bytes = 256 * MIB,
+                   .slack_percent = 2,
+                   .spare_percent = 18,
+                   .device_bytes = H200_BYTES},
     };
     if (!parse(argc, argv, &arguments)) {
         fputs(usage, stderr);

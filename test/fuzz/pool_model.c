@@ -51,7 +51,7 @@ void model_init(uint64_t extent_pages_max, uint64_t mappings_max)
     n_roots = 0;
     n_failures = 0;
     world_init(&world, (uint64_t)2 << 20, extent_pages_max, 0);
-    struct vpmm_pool_params params = {world.page_bytes, extent_pages_max, mappings_max};
+    struct vpmm_pool_params params = {world.page_bytes, extent_pages_max, mappings_max, 0};
     vpmm_pool_destroy(world.pool);
     assert_int_equal(vpmm_pool_create(&params, &world.memory, &world.pool), VPMM_OK);
     whole_memory = world.memory;

@@ -74,6 +74,10 @@ static void amounts(void **state)
     assert_false(config.slack_is_default);
     read_well("VPMM_SLACK=max(256M,2%)");
     assert_defaults();
+    read_well("VPMM_SPARE=0%");
+    assert_int_equal(config.spare_percent, 0);
+    read_well("VPMM_SPARE=100%");
+    assert_int_equal(config.spare_percent, 100);
 }
 
 static void words(void **state)
@@ -203,7 +207,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_PAGE_SIZE", "2 MiB"},  {"VPMM_LOG", "none"},       {"VPMM_DUMP", "/tmp/x"},
         {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},      {"VPMM_ONLY", "not active"},
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},  {"VPMM_DUMP_SIGNAL", "USR1"},
-        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},
+        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},    {"VPMM_SPARE", "18%"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

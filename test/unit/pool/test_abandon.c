@@ -180,7 +180,7 @@ static void a_pool_or_root_without_memory_leaves_nothing_behind(void **state)
 {
     (void)state;
     world_init(&w, 2 * MIB, 1, 0);
-    struct vpmm_pool_params params = {2 * MIB, 1, 1000};
+    struct vpmm_pool_params params = {2 * MIB, 1, 1000, 0};
     struct vpmm_pool *pool;
     long existing = w.maps;
     enum vpmm_status status = VPMM_NO_METADATA;

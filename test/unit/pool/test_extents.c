@@ -23,7 +23,7 @@ static int tear_down(void **state)
 /* A world of extents of up to 4 pages. */
 static void use_extents_of_4(void)
 {
-    struct vpmm_pool_params params = {2 * MIB, 4, 1 << 18};
+    struct vpmm_pool_params params = {2 * MIB, 4, 1 << 18, 0};
     vpmm_pool_destroy(w.pool);
     assert_int_equal(vpmm_pool_create(&params, &w.memory, &w.pool), VPMM_OK);
     world_add_root(&w, 0, 256);
@@ -203,7 +203,7 @@ static void a_surplus_waits_for_what_its_extent_left(void **state)
 static void a_surplus_without_room_is_left_alone(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {2 * MIB, 4, 1 << 18};
+    struct vpmm_pool_params params = {2 * MIB, 4, 1 << 18, 0};
     vpmm_pool_destroy(w.pool);
     assert_int_equal(vpmm_pool_create(&params, &w.memory, &w.pool), VPMM_OK);
     world_add_root(&w, 0, 17);

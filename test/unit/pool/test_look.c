@@ -254,7 +254,7 @@ static void a_hundred_thousand_regions_can_be_audited(void **state)
 static void a_root_of_8_tib_costs_what_is_used(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {PAGE, 0, 1000};
+    struct vpmm_pool_params params = {PAGE, 0, 1000, 0};
     struct vpmm_pool *pool;
     struct vpmm_plan *plan;
     uint64_t address;

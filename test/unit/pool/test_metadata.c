@@ -41,7 +41,7 @@ static vpmm_fence join(void *self, vpmm_fence a, vpmm_fence b)
 
 static struct vpmm_pool *make_pool(uint64_t extent_pages_max)
 {
-    struct vpmm_pool_params params = {PAGE_BYTES, extent_pages_max, MAPPINGS_MAX};
+    struct vpmm_pool_params params = {PAGE_BYTES, extent_pages_max, MAPPINGS_MAX, 0};
     struct vpmm_pool *pool;
     counting_init(&counting);
     assert_int_equal(vpmm_pool_create(&params, &counting.memory, &pool), VPMM_OK);

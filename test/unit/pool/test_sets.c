@@ -146,7 +146,7 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
 {
     (void)state;
     for (uint64_t max = 0; max <= 9; max++) {
-        struct vpmm_pool_params params = {(uint64_t)2 << 20, max, 0};
+        struct vpmm_pool_params params = {(uint64_t)2 << 20, max, 0, 0};
         for (uint64_t pages = 1; pages < 3000; pages++) {
             uint64_t unit = vpmm_policy_unit(&params, 1, false, pages);
             uint64_t left = pages;
@@ -167,7 +167,7 @@ static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
 static void extents_grow_with_the_request_up_to_a_limit(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0, 0};
     uint64_t gib = 512;
     const uint64_t held = 64 * gib;
     assert_int_equal(vpmm_policy_unit(&params, held, false, gib / 4), gib / 16);
@@ -185,7 +185,7 @@ static void extents_grow_with_the_request_up_to_a_limit(void **state)
 static void the_first_large_request_is_cut_once(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0, 0};
     uint64_t gib = 512;
     assert_int_equal(vpmm_policy_unit(&params, 0, false, gib), gib / 2);
     assert_int_equal(vpmm_policy_unit(&params, gib / 8, false, gib), gib / 2);
@@ -198,7 +198,7 @@ static void the_first_large_request_is_cut_once(void **state)
 static void large_blocks_of_one_size_in_a_row_are_cut_once(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0};
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0, 0};
     struct vpmm_row row = {0, 0};
     uint64_t gib = 512;
     assert_int_equal(vpmm_policy_unit(&params, 20 * gib, true, gib), gib / 2);
@@ -214,6 +214,27 @@ static void large_blocks_of_one_size_in_a_row_are_cut_once(void **state)
     assert_false(vpmm_policy_row_has(&row, gib));
     vpmm_policy_row_note(&params, &row, gib);
     assert_false(vpmm_policy_row_has(&row, gib));
+}
+
+static void the_toll_of_moves_is_bounded_and_passes(void **state)
+{
+    (void)state;
+    struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0, 25};
+    struct vpmm_toll toll = {0, 0};
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 0);
+        vpmm_policy_toll_take(&toll);
+    }
+    assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);
+    for (int i = 0; i < 1000; i++)
+        vpmm_policy_toll_take(&toll);
+    vpmm_policy_toll_ease(&toll, 16 * 128);
+    vpmm_policy_toll_ease(&toll, 5);
+    assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);
+    vpmm_policy_toll_ease(&toll, 16 * 128 + 1);
+    assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 0);
+    vpmm_policy_toll_ease(&toll, UINT64_MAX);
+    assert_int_equal(toll.level, 0);
 }
 
 /* A few pages more where that saves extents, never more than a small share of what is live. */
@@ -282,6 +303,7 @@ int main(void)
         cmocka_unit_test(extents_grow_with_the_request_up_to_a_limit),
         cmocka_unit_test(the_first_large_request_is_cut_once),
         cmocka_unit_test(large_blocks_of_one_size_in_a_row_are_cut_once),
+        cmocka_unit_test(the_toll_of_moves_is_bounded_and_passes),
         cmocka_unit_test(a_rest_is_rounded_up_where_that_saves_extents),
         cmocka_unit_test(a_harvest_leaves_nothing_out_and_takes_nothing_in_vain),
     };

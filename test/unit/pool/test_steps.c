@@ -245,7 +245,7 @@ static void free_fragments(void)
 
 static void build(uint64_t n_live, uint64_t n_before)
 {
-    struct vpmm_pool_params params = {PAGE_BYTES, EXTENT, MAPPINGS_MAX};
+    struct vpmm_pool_params params = {PAGE_BYTES, EXTENT, MAPPINGS_MAX, 0};
     memset(&scene, 0, sizeof scene);
     scene.n_cells = n_live / LIVE_IN_CELL;
     scene.fragments = calloc(scene.n_cells, sizeof *scene.fragments);

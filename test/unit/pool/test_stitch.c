@@ -180,7 +180,7 @@ static void the_books_know_which_extent_lies_where(void **state)
 static void the_cap_on_mappings_is_kept(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {2 * MIB, 1, 10};
+    struct vpmm_pool_params params = {2 * MIB, 1, 10, 0};
     vpmm_pool_destroy(w.pool);
     assert_int_equal(vpmm_pool_create(&params, &w.memory, &w.pool), VPMM_OK);
     world_add_root(&w, 0, 64);
@@ -199,7 +199,7 @@ static void the_cap_on_mappings_is_kept(void **state)
 static void plans_under_way_count_for_the_cap_on_mappings(void **state)
 {
     (void)state;
-    struct vpmm_pool_params params = {2 * MIB, 1, 10};
+    struct vpmm_pool_params params = {2 * MIB, 1, 10, 0};
     vpmm_pool_destroy(w.pool);
     assert_int_equal(vpmm_pool_create(&params, &w.memory, &w.pool), VPMM_OK);
     world_add_root(&w, 0, 64);

@@ -93,7 +93,7 @@ void world_complete(struct world *world, vpmm_fence fence)
 
 void world_init(struct world *world, uint64_t page_bytes, uint64_t extent_pages_max, uint64_t pages)
 {
-    struct vpmm_pool_params params = {page_bytes, extent_pages_max, 1 << 18};
+    struct vpmm_pool_params params = {page_bytes, extent_pages_max, 1 << 18, 0};
     memset(world, 0, sizeof *world);
     world->memory = (struct vpmm_memory){world, memory_map, memory_unmap};
     world->view = (struct vpmm_fence_view){world, ask, join};
@@ -222,6 +222,8 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
                   .is_async = stream},
         .view = &world->view,
         .create_pages_max = UINT64_MAX,
+        .number = ++world->n_requests,
+        .may_spare = !world->never_spares,
     };
 }
 

@@ -48,6 +48,8 @@ struct world {
     long maps;      /* that exist */
     uint64_t stream;
     uint64_t owner_id; /* of the next requests */
+    uint64_t n_requests;
+    bool never_spares; /* the next requests: extents move, however often */
     bool joins_fail;
     struct world_page *pages;
     struct world_extent *extents;

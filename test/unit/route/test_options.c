@@ -16,6 +16,7 @@ static void defaults_reach_the_heap(void **state)
     assert_int_equal(params->extent_pages_max, 0);
     assert_int_equal(params->slack_bytes, 256 * MIB);
     assert_int_equal(params->slack_percent, 2);
+    assert_int_equal(params->spare_percent, 18);
     assert_false(params->free_waits);
 }
 
@@ -25,6 +26,7 @@ static void options_reach_the_heap(void **state)
     fixture.config.pages = (struct vpmm_amount){50, true};
     fixture.config.slack = (struct vpmm_amount){7, true};
     fixture.config.slack_is_default = false;
+    fixture.config.spare_percent = 3;
     fixture.config.extent_pages_max = 4;
     fixture.config.free_sync = true;
     fixture.config.va_bytes = 3 * GIB + 1;
@@ -33,6 +35,7 @@ static void options_reach_the_heap(void **state)
     assert_int_equal(params->eager_pages, FAKE_DEVICE_BYTES / FAKE_GRANULARITY / 2);
     assert_int_equal(params->slack_bytes, 0);
     assert_int_equal(params->slack_percent, 7);
+    assert_int_equal(params->spare_percent, 3);
     assert_int_equal(params->extent_pages_max, 4);
     assert_true(params->free_waits);
     assert_int_equal(params->root_bytes, 3 * GIB + FAKE_GRANULARITY);
