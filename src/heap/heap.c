@@ -158,6 +158,11 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     heap->memory->unmap(heap->memory->self, heap, sizeof *heap);
 }
 
+bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address)
+{
+    return vpmm_pool_holds(heap->pool, address);
+}
+
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out)
 {

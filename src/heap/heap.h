@@ -80,6 +80,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t
  * wait for: it is never used again. False where there is none. No driver. */
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);
 
+/* Whether `address` lies in this heap's roots. No lock, no driver. */
+bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address);
 /* The region that holds `address`. NOT_FOUND outside this heap's roots. No lock, no driver. */
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out);

@@ -39,6 +39,11 @@ static bool look(const struct vpmm_pool *pool, const struct vpmm_root *root, uin
     return false;
 }
 
+bool vpmm_pool_holds(const struct vpmm_pool *pool, uint64_t address)
+{
+    return vpmm_root_of(pool, address) != NULL;
+}
+
 enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
                                 struct vpmm_region_view *view_out)
 {

@@ -189,6 +189,8 @@ void vpmm_pool_abandon(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t 
 
 /* ---- frees ---- */
 
+/* Any thread, no lock. Whether `address` lies in a root of this pool. */
+bool vpmm_pool_holds(const struct vpmm_pool *pool, uint64_t address);
 /* Any thread, no lock. Copies the region that holds `address`. NOT_FOUND when it lies in no root of
  * this pool. A region that is just changing may be shown as one busy page; a live one never
  * changes. */

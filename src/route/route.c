@@ -232,7 +232,8 @@ static bool serve_from_cache(struct vpmm_router *router, const struct vpmm_route
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out)
 {
-    if (serve_from_cache(router, request, address_out))
+    if (!vpmm_router_is_small(router, request->bytes) &&
+        serve_from_cache(router, request, address_out))
         return VPMM_ROUTE_POOL;
     enum vpmm_route route = serve(router, request, address_out);
     vpmm_atomic_add(&router->counts[request->is_async][route], 1);
@@ -259,14 +260,13 @@ void vpmm_router_counts(struct vpmm_router *router, bool is_async,
 
 /* ---- free and find ---- */
 
-/* The heap whose address space holds `address`, and the region there. */
-static struct vpmm_heap *heap_at(struct vpmm_router *router, uint64_t address,
-                                 struct vpmm_region_view *view_out)
+/* The heap whose address space holds `address`, or NULL. */
+static struct vpmm_heap *heap_of(struct vpmm_router *router, uint64_t address)
 {
     uint32_t n = vpmm_atomic_load(&router->n_heaps);
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
-        if (vpmm_heap_find(heap, address, view_out) == VPMM_OK)
+        if (vpmm_heap_holds(heap, address))
             return heap;
     }
     return NULL;
@@ -279,27 +279,13 @@ static bool is_refusal(enum vpmm_status status)
            status == VPMM_CAPTURED || status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
 }
 
-static bool free_into_cache(struct vpmm_router *router, uint64_t address, vpmm_stream_handle handle,
-                            enum vpmm_status *status_out)
-{
-    const struct vpmm_stream *stream = vpmm_order_recall(router->order, handle);
-    uint32_t n = stream ? vpmm_atomic_load(&router->n_heaps) : 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (vpmm_heap_free_cached(vpmm_atomic_load(&router->heaps[i]), address, stream, status_out))
-            return true;
-    return false;
-}
-
-VPMM_APART static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, uint64_t address,
+VPMM_APART static enum vpmm_free_answer free_into_pool(struct vpmm_router *router,
+                                                       struct vpmm_heap *heap, uint64_t address,
                                                        vpmm_stream_handle handle,
                                                        enum vpmm_status *status_out)
 {
-    struct vpmm_region_view view;
     struct vpmm_stream stream;
     enum vpmm_status waited = VPMM_OK;
-    struct vpmm_heap *heap = heap_at(router, address, &view);
-    if (!heap)
-        return VPMM_FREE_NOT_OURS;
     enum vpmm_status status = handle ? vpmm_order_stream(router->order, handle, &stream) : VPMM_OK;
     if (is_refusal(status) || (handle && !status && stream.is_capturing))
         return VPMM_FREE_NOT_OURS;
@@ -313,17 +299,21 @@ VPMM_APART static enum vpmm_free_answer free_into_pool(struct vpmm_router *route
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle handle, enum vpmm_status *status_out)
 {
-    if (handle && free_into_cache(router, address, handle, status_out))
+    struct vpmm_heap *heap = heap_of(router, address);
+    if (!heap)
+        return VPMM_FREE_NOT_OURS;
+    const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
+    if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
         return VPMM_FREED;
-    return free_into_pool(router, address, handle, status_out);
+    return free_into_pool(router, heap, address, handle, status_out);
 }
 
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out)
 {
     struct vpmm_region_view view;
-    struct vpmm_heap *heap = heap_at(router, address, &view);
-    if (!heap)
+    struct vpmm_heap *heap = heap_of(router, address);
+    if (!heap || vpmm_heap_find(heap, address, &view) != VPMM_OK)
         return false;
     *view_out = view;
     *device_out = vpmm_heap_device(heap);

@@ -210,10 +210,15 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
     return !heap->free_status;
 }
 
+bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address)
+{
+    return address >= heap->base && address < heap->base + FAKE_ROOT_BYTES;
+}
+
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out)
 {
-    if (address < heap->base || address >= heap->base + FAKE_ROOT_BYTES)
+    if (!vpmm_heap_holds(heap, address))
         return VPMM_NOT_FOUND;
     *view_out = (struct vpmm_region_view){.state = heap->state, .address = heap->base, .pages = 1};
     return VPMM_OK;
