@@ -28,6 +28,11 @@ struct vpmm_heap;
 #    define VPMM_BATCH_FIRST 1u
 #endif
 
+/* In `pages` of what is left of a region after a request by habit took a part: such are for habits
+ * alone, because others want to see all that is free side by side first. */
+#define VPMM_CACHED_IS_REST ((uint32_t)1 << 31)
+#define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_REST - 1)
+
 struct vpmm_cached {
     uint64_t address;
     uint32_t number, pages;
@@ -93,6 +98,11 @@ void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane);
 /* Hands to the pool what the stream's lane holds of a range; with the heap's lock. False: nothing.
  */
 bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages);
+
+/* Serves `want` at `address` from free regions and from what its stream's lane holds there; with
+ * the heap's lock. NOT_FOUND too where the stream has no lane. NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap,
+                                                 const struct vpmm_want *want, uint64_t address);
 
 /* The lane's batch, which no free joins from now on; with the latch. */
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);

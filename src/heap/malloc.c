@@ -74,7 +74,11 @@ static enum vpmm_status serve_as_usual(struct vpmm_serving *serving, uint64_t *a
     if (!serving->habit)
         return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
-    enum vpmm_status status = fit_as_usual(serving, address_out);
+    enum vpmm_status status = vpmm_lane_serve(heap, &serving->want, serving->habit);
+    if (status == VPMM_OK)
+        *address_out = serving->habit;
+    else
+        status = fit_as_usual(serving, address_out);
     if (status == VPMM_NOT_FOUND &&
         vpmm_lane_vacate(heap, serving->view.stream_id, serving->habit, serving->want.pages))
         status = fit_as_usual(serving, address_out);

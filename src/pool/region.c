@@ -86,6 +86,12 @@ static void note_live(struct vpmm_pool *pool, uint64_t pages)
         vpmm_atomic_store(&pool->counters.live_pages_peak, pages);
 }
 
+/* In which state's totals a region is counted. */
+static enum vpmm_region_state counted_as(enum vpmm_region_state state)
+{
+    return state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state;
+}
+
 static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
                   uint64_t bytes)
 {
@@ -160,7 +166,7 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
                    const struct vpmm_content *content)
 {
     VPMM_STEP();
-    count(pool, content->state, vpmm_region_pages(region), content->owner.bytes);
+    count(pool, counted_as(content->state), vpmm_region_pages(region), content->owner.bytes);
     vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
     vpmm_index_add(pool, number);
 }
@@ -169,9 +175,8 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
 static void forget(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region)
 {
     VPMM_STEP();
-    enum vpmm_region_state state = vpmm_region_state(region);
-    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
-             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
+    discount(pool, counted_as(vpmm_region_state(region)), vpmm_region_pages(region),
+             vpmm_atomic_load(&region->bytes));
     vpmm_index_drop(pool, number);
     vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
 }
