@@ -235,6 +235,13 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
                      const struct vpmm_content *content);
 /* The opposite: the record stands for nothing, but stays taken. */
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number);
+/* The same two of live and cached regions, of which the indexes know nothing; the totals stay as
+ * they are. */
+void vpmm_region_lay(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
+                     const struct vpmm_content *content);
+void vpmm_region_lift(struct vpmm_pool *pool, uint32_t number);
+/* The totals of what is live or cached grow by so much, modulo 2 to the 64. */
+void vpmm_live_change(struct vpmm_pool *pool, uint64_t regions, uint64_t pages, uint64_t bytes);
 /* The region stays where it is, as something else: what is free now is not noted for harvests. */
 void vpmm_region_change(struct vpmm_pool *pool, uint32_t number,
                         const struct vpmm_content *content);
@@ -249,6 +256,9 @@ void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_r
 struct vpmm_share_sum {
     uint64_t cached_regions, cached_pages, live_bytes;
 };
+/* A cache's own grow by so much, likewise; with its latch. */
+void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
+                       uint64_t live_bytes);
 void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
 
 /* ---- edit.c ---- */

@@ -274,8 +274,9 @@ struct vpmm_pool_left {
 };
 /* Serves `want` at `address` as vpmm_pool_serve_at does, but from free regions and those that
  * `cached` names: all that the cache of the owner's stream holds there. Under the lock and the
- * latch. These are then cached no more, but for what `*left_out` tells. Steps: as many as regions
- * lie there, and O(log n). NOT_FOUND, NO_METADATA. */
+ * latch. These are then cached no more, but for what `*left_out` tells. Of the fences of what one
+ * cache holds the largest stands for the others too. Steps: as many as regions lie there, and
+ * O(log n). NOT_FOUND, NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t address,
                        const struct vpmm_pool_cached *cached, struct vpmm_pool_share *share,

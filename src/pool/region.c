@@ -86,12 +86,6 @@ static void note_live(struct vpmm_pool *pool, uint64_t pages)
         vpmm_atomic_store(&pool->counters.live_pages_peak, pages);
 }
 
-/* In which state's totals a region is counted. */
-static enum vpmm_region_state counted_as(enum vpmm_region_state state)
-{
-    return state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state;
-}
-
 static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
                   uint64_t bytes)
 {
@@ -111,6 +105,17 @@ static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint6
     vpmm_atomic_sub(&pool->counters.pages[state], pages);
     if (state == VPMM_REGION_LIVE)
         vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
+}
+
+void vpmm_live_change(struct vpmm_pool *pool, uint64_t regions, uint64_t pages, uint64_t bytes)
+{
+    struct vpmm_counters *counters = &pool->counters;
+    if (regions)
+        vpmm_atomic_add(&counters->regions[VPMM_REGION_LIVE], regions);
+    if (pages)
+        vpmm_atomic_add(&counters->pages[VPMM_REGION_LIVE], pages);
+    vpmm_atomic_add(&counters->live_bytes, bytes);
+    note_live(pool, vpmm_atomic_load(&counters->pages[VPMM_REGION_LIVE]));
 }
 
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
@@ -166,7 +171,7 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
                    const struct vpmm_content *content)
 {
     VPMM_STEP();
-    count(pool, counted_as(content->state), vpmm_region_pages(region), content->owner.bytes);
+    count(pool, content->state, vpmm_region_pages(region), content->owner.bytes);
     vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
     vpmm_index_add(pool, number);
 }
@@ -175,14 +180,16 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
 static void forget(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *region)
 {
     VPMM_STEP();
-    discount(pool, counted_as(vpmm_region_state(region)), vpmm_region_pages(region),
-             vpmm_atomic_load(&region->bytes));
+    enum vpmm_region_state state = vpmm_region_state(region);
+    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
+             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
     vpmm_index_drop(pool, number);
     vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
 }
 
-void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
-                     const struct vpmm_content *content)
+/* The record, still unused, and what finds it by its place. */
+static struct vpmm_region *place(struct vpmm_pool *pool, uint32_t number,
+                                 const struct vpmm_span *span, const struct vpmm_content *content)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
     struct vpmm_root *root = span->root;
@@ -195,7 +202,27 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
     vpmm_atomic_store(&root->region_at[span->page], number);
     vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);
     vpmm_bits_set(&root->region_starts, span->page);
-    appear(pool, number, region, content);
+    return region;
+}
+
+void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
+                     const struct vpmm_content *content)
+{
+    appear(pool, number, place(pool, number, span, content), content);
+}
+
+void vpmm_region_lay(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
+                     const struct vpmm_content *content)
+{
+    struct vpmm_region *region = place(pool, number, span, content);
+    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
+}
+
+void vpmm_region_lift(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);
 }
 
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number)
