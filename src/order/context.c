@@ -126,6 +126,26 @@ void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context)
         vpmm_condition_broadcast(&order->calmed);
 }
 
+bool vpmm_context_mark_begin(struct vpmm_context *context)
+{
+    return vpmm_atomic_add(&context->n_marking, 1) < VPMM_MARKS_END &&
+           !vpmm_atomic_load(&context->gone);
+}
+
+void vpmm_context_mark_end(struct vpmm_order *order, struct vpmm_context *context)
+{
+    if (vpmm_atomic_sub(&context->n_marking, 1) < VPMM_MARKS_END)
+        return;
+    vpmm_lock_take(&order->lock);
+    vpmm_condition_broadcast(&order->calmed);
+    vpmm_lock_give(&order->lock);
+}
+
+static bool is_in_use(const struct vpmm_context *context)
+{
+    return context->n_users || vpmm_atomic_load(&context->n_marking) % VPMM_MARKS_END;
+}
+
 void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
 {
     if (vpmm_atomic_load(&context->gone))
@@ -141,6 +161,7 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
     context->parked = 0;
     context->parked_used = false;
     vpmm_events_forget(order, context);
+    vpmm_atomic_sub(&order->n_events, vpmm_atomic_load(&context->mark) != 0);
     vpmm_captures_forget(order, context);
     vpmm_joined_sweep(order);
     vpmm_condition_broadcast(&order->calmed);
@@ -161,8 +182,9 @@ void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle ha
     struct vpmm_context *context = find(order, handle);
     if (context) {
         vpmm_atomic_add(&context->n_leaving, 1);
+        vpmm_atomic_add(&context->n_marking, VPMM_MARKS_END);
         vpmm_atomic_add(&order->epoch, 1);
-        while (context->n_users)
+        while (is_in_use(context))
             vpmm_condition_wait(&order->calmed, &order->lock);
     }
     vpmm_lock_give(&order->lock);
@@ -174,6 +196,7 @@ void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handl
     struct vpmm_context *context = find(order, handle);
     if (context && vpmm_atomic_load(&context->n_leaving)) {
         vpmm_atomic_sub(&context->n_leaving, 1);
+        vpmm_atomic_sub(&context->n_marking, VPMM_MARKS_END);
         if (destroyed)
             vpmm_context_bury(order, context);
         vpmm_condition_broadcast(&order->calmed);

@@ -77,6 +77,9 @@ struct vpmm_capture {
     uint32_t next;
 };
 
+/* From so many on no mark begins. */
+#define VPMM_MARKS_END (1u << 16)
+
 struct vpmm_context {
     vpmm_context_handle handle;
     uint32_t number; /* its id: records are never reused */
@@ -85,6 +88,8 @@ struct vpmm_context {
     vpmm_atomic32 n_captures;
     uint32_t n_users; /* driver calls under way on its events or on itself, recorders included */
     vpmm_atomic32 n_leaving; /* destructions under way */
+    vpmm_atomic32 mark;      /* the event of all marks on the legacy stream; 0: none yet */
+    vpmm_atomic32 n_marking; /* such marks under way, and VPMM_MARKS_END for each destruction */
     uint32_t idle_events;
     uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
                         context lives */
@@ -212,6 +217,10 @@ void vpmm_events_forget(struct vpmm_order *order, struct vpmm_context *context);
 
 /* Counts one user less, and tells who waits for that. */
 void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context);
+/* A mark without the lock: the context does not end before it does. False: the context is ending,
+ * or gone, and there is nothing to record; `end` follows all the same. */
+bool vpmm_context_mark_begin(struct vpmm_context *context);
+void vpmm_context_mark_end(struct vpmm_order *order, struct vpmm_context *context);
 /* Everything in the context is complete for ever. */
 void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context);
 /* Whether the context is gone, although nobody announced it, when an event of it answered

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* Marks on the legacy stream: one event for all of them, no lock, and none in a context that ends.
+ */
+#include "fake.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static struct fake fake;
+static struct vpmm_order *order;
+static struct vpmm_stream legacy;
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_init(&fake);
+    order = fake_order(&fake);
+    legacy = fake_known(order, 0);
+    legacy.is_legacy = true;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fake_order_end(&fake, order);
+    return 0;
+}
+
+static uint64_t n_events(void)
+{
+    struct vpmm_order_totals totals;
+    vpmm_order_totals(order, &totals);
+    return totals.events;
+}
+
+static void marks_share_an_event_that_is_no_fences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    int event = fake.last_event;
+    assert_int_equal(fake.n_records, 3);
+    assert_int_equal(fake.n_created, 1);
+    (void)vpmm_order_fence_stream(order, &legacy);
+    assert_int_equal(fake.n_created, 2);
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(fake.last_event, event);
+    assert_ptr_equal(fake.events[event].stream, fake_stream(0));
+}
+
+static void of_later_marks_too_only_a_broken_device_is_told(void **state)
+{
+    (void)state;
+    static const enum vpmm_status told[] = {VPMM_BROKEN, VPMM_SHUT_DOWN};
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    fake.fail_record = VPMM_FAILED;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    for (int i = 0; i < 2; i++) {
+        fake.fail_record = told[i];
+        assert_int_equal(vpmm_order_mark(order, &legacy), told[i]);
+    }
+    assert_int_equal(fake.n_created, 1);
+}
+
+static void a_context_that_leaves_is_not_marked(void **state)
+{
+    (void)state;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    vpmm_order_context_leaving(order, fake_context(0));
+    fake.n_records = 0;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(fake.n_records, 0);
+    vpmm_order_context_left(order, fake_context(0), false);
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(fake.n_records, 1);
+    vpmm_order_context_leaving(order, fake_context(0));
+    fake_context_destroy(&fake, 0);
+    vpmm_order_context_left(order, fake_context(0), true);
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(fake.n_records, 1);
+    assert_int_equal(n_events(), 0);
+}
+
+static void a_mark_may_meet_a_context_that_was_lost(void **state)
+{
+    (void)state;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    fake.fail_record = VPMM_CONTEXT_GONE;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_false(vpmm_context_is_gone(legacy.context));
+    fake.contexts[0].is_alive = false;
+    fake.fail_record = VPMM_CONTEXT_GONE;
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_true(vpmm_context_is_gone(legacy.context));
+    assert_int_equal(n_events(), 0);
+    fake_context_destroy(&fake, 0);
+}
+
+static void *mark_in_thread(void *status)
+{
+    *(enum vpmm_status *)status = vpmm_order_mark(order, &legacy);
+    return NULL;
+}
+
+static vpmm_atomic32 has_left;
+
+static void *destroy_in_thread(void *unused)
+{
+    (void)unused;
+    vpmm_order_context_leaving(order, fake_context(0));
+    vpmm_atomic_store(&has_left, 1);
+    fake_context_destroy(&fake, 0);
+    vpmm_order_context_left(order, fake_context(0), true);
+    return NULL;
+}
+
+/* While the context leaves, its frees are parked. */
+static bool is_leaving(void)
+{
+    struct vpmm_fence_facts facts;
+    enum vpmm_status wait;
+    vpmm_order_facts(order, vpmm_order_fence_context(order, legacy.context, true, &wait), &facts);
+    return facts.kind == VPMM_FENCE_IS_PARKED;
+}
+
+static void a_context_leaves_after_the_marks_under_way(void **state)
+{
+    (void)state;
+    pthread_t marker, destroyer;
+    enum vpmm_status status = VPMM_FAILED;
+    vpmm_atomic_store(&has_left, 0);
+    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    fake.stop = FAKE_STOP_RECORD;
+    assert_int_equal(pthread_create(&marker, NULL, mark_in_thread, &status), 0);
+    fake_await_stop(&fake);
+    assert_int_equal(pthread_create(&destroyer, NULL, destroy_in_thread, NULL), 0);
+    while (!is_leaving() && !vpmm_atomic_load(&has_left)) {
+        fake_complete(&fake, fake.last_event);
+        (void)vpmm_order_poll(order);
+    }
+    bool left_too_early = vpmm_atomic_load(&has_left);
+    fake_go(&fake);
+    assert_int_equal(pthread_join(marker, NULL), 0);
+    assert_int_equal(pthread_join(destroyer, NULL), 0);
+    assert_false(left_too_early);
+    assert_int_equal(status, VPMM_OK);
+    assert_true(vpmm_context_is_gone(legacy.context));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(marks_share_an_event_that_is_no_fences),
+        TEST(of_later_marks_too_only_a_broken_device_is_told),
+        TEST(a_context_that_leaves_is_not_marked),
+        TEST(a_mark_may_meet_a_context_that_was_lost),
+        TEST(a_context_leaves_after_the_marks_under_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
