@@ -19,20 +19,31 @@ void vpmm_lanes_finish(struct vpmm_heap *heap)
         heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
 }
 
-/* With the heap's lock and the latch. */
-static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i)
+/* A fence, as it was when it was asked about; VPMM_FENCE_NONE is complete. */
+struct known {
+    vpmm_fence fence;
+    bool is_pending;
+};
+
+/* With the heap's lock and the latch. Many frees share a fence. */
+static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+                      struct known *known)
 {
     uint32_t number = lane->cached[i].number;
     vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, number);
-    bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
-    vpmm_pool_free_cached(heap->pool, number, is_complete, &lane->share);
+    if (fence != known->fence) {
+        known->fence = fence;
+        known->is_pending = vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
+    }
+    vpmm_pool_free_cached(heap->pool, number, !known->is_pending, &lane->share);
     lane->cached[i] = lane->cached[--lane->n];
 }
 
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
+    struct known known = {VPMM_FENCE_NONE, false};
     while (lane->n)
-        hand_back(heap, lane, lane->n - 1);
+        hand_back(heap, lane, lane->n - 1, &known);
 }
 
 static bool lies_in(const struct vpmm_heap *heap, const struct vpmm_cached *cached,
@@ -46,6 +57,7 @@ bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t addre
 {
     struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
     uint64_t end = address + pages * heap->page_bytes;
+    struct known known = {VPMM_FENCE_NONE, false};
     bool had_any = false;
     if (!lane)
         return false;
@@ -53,7 +65,7 @@ bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t addre
         const struct vpmm_cached *cached = &lane->cached[i];
         if (!lies_in(heap, cached, address, end))
             continue;
-        hand_back(heap, lane, i);
+        hand_back(heap, lane, i, &known);
         had_any = true;
     }
     vpmm_lane_give(lane);
