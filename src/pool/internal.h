@@ -13,6 +13,7 @@
 #include "base/tree.h"
 #include "pool/policy.h"
 #include "pool/pool.h"
+#include "pool/share.h"
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
@@ -249,17 +250,6 @@ void vpmm_region_change(struct vpmm_pool *pool, uint32_t number,
 void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm_content *content);
 /* The same with another state only. */
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state);
-
-/* ---- cache.c ---- */
-
-/* Any thread. What all front caches add to the totals. */
-struct vpmm_share_sum {
-    uint64_t cached_regions, cached_pages, live_bytes;
-};
-/* A cache's own grow by so much, likewise; with its latch. */
-void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
-                       uint64_t live_bytes);
-void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
 
 /* ---- edit.c ---- */
 

@@ -86,23 +86,33 @@ static void note_live(struct vpmm_pool *pool, uint64_t pages)
         vpmm_atomic_store(&pool->counters.live_pages_peak, pages);
 }
 
+/* A total of that state grows, modulo 2 to the 64. A claim changes those of two states without the
+ * lock; the others need no atomic addition. */
+static void grow(vpmm_atomic64 *total, uint64_t by, enum vpmm_region_state state)
+{
+    if (state == VPMM_REGION_LIVE || state == VPMM_REGION_BUSY)
+        vpmm_atomic_add(total, by);
+    else
+        vpmm_atomic_store(total, vpmm_atomic_load(total) + by);
+}
+
 static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
                   uint64_t bytes)
 {
     struct vpmm_counters *counters = &pool->counters;
-    vpmm_atomic_add(&counters->regions[state], 1);
-    uint64_t sum = vpmm_atomic_add(&counters->pages[state], pages) + pages;
+    grow(&counters->regions[state], 1, state);
+    grow(&counters->pages[state], pages, state);
     if (state != VPMM_REGION_LIVE)
         return;
     vpmm_atomic_add(&counters->live_bytes, bytes);
-    note_live(pool, sum);
+    note_live(pool, vpmm_atomic_load(&counters->pages[state]));
 }
 
 static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
                      uint64_t bytes)
 {
-    vpmm_atomic_sub(&pool->counters.regions[state], 1);
-    vpmm_atomic_sub(&pool->counters.pages[state], pages);
+    grow(&pool->counters.regions[state], (uint64_t)-1, state);
+    grow(&pool->counters.pages[state], -pages, state);
     if (state == VPMM_REGION_LIVE)
         vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
 }

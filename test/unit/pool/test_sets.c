@@ -142,6 +142,32 @@ static void bits_find_what_an_array_finds(void **state)
     }
 }
 
+static void spans_of_bits_are_found_as_single_ones_are(void **state)
+{
+    (void)state;
+    static bool model[20000];
+    const uint64_t n = sizeof model;
+    struct vpmm_bits bits;
+    assert_int_equal(vpmm_bits_init(&bits, n, &vpmm_memory_system), VPMM_OK);
+    for (int step = 0; step < 4000; step++) {
+        uint64_t first = below(n);
+        uint64_t most = below(8) ? 150 : 9000;
+        uint64_t pages = 1 + below(n - first < most ? n - first : most);
+        bool is_set = step / 40 % 2 == 0;
+        if (is_set)
+            vpmm_bits_set_span(&bits, first, pages);
+        else
+            vpmm_bits_clear_span(&bits, first, pages);
+        memset(model + first, is_set, pages);
+        check_bits(&bits, model, n, below(n));
+        check_bits(&bits, model, n, first);
+        check_bits(&bits, model, n, first + pages - 1);
+        check_bits(&bits, model, n, 0);
+        check_bits(&bits, model, n, n - 1);
+    }
+    vpmm_bits_finish(&bits);
+}
+
 static void new_memory_is_cut_exactly_into_powers_of_two(void **state)
 {
     (void)state;
@@ -299,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tree_finds_what_a_list_finds),
         cmocka_unit_test(bits_find_what_an_array_finds),
+        cmocka_unit_test(spans_of_bits_are_found_as_single_ones_are),
         cmocka_unit_test(new_memory_is_cut_exactly_into_powers_of_two),
         cmocka_unit_test(extents_grow_with_the_request_up_to_a_limit),
         cmocka_unit_test(the_first_large_request_is_cut_once),

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* What front caches add to the pool's running totals (cache.c). Private to this folder. */
+#ifndef VPMM_POOL_SHARE_H
+#define VPMM_POOL_SHARE_H
+
+#include "pool/pool.h"
+
+/* Of all of them. */
+struct vpmm_share_sum {
+    uint64_t cached_regions, cached_pages, live_bytes;
+};
+
+/* Any thread. */
+void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
+
+/* One cache's part grows by so much, modulo 2 to the 64; with its latch. */
+void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
+                       uint64_t live_bytes);
+
+#endif
