@@ -25,9 +25,9 @@
  * large part of all that is held, hardly is there to be taken apart. Nor are large blocks of one
  * size, so many of which were created in a row: they take one another's places. */
 #define FIRST_FACTOR 8
+#define FIRST_EXTENT GIB
 #define ROW_MIN 4
 #define HUGE_REQUEST (8 * GIB)
-#define HUGE_CUTS 2
 #define HUGE_EXTENT (4 * GIB)
 
 /* At most so many pages, and this share of what is live, are created for the sake of fewer extents.
@@ -86,11 +86,10 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
     if (is_large && (held_pages + pages) / LARGE_SHARE >= LARGE_EXTENT / params->page_bytes)
         limit = LARGE_EXTENT;
     bool is_first = held_pages <= pages / FIRST_FACTOR;
-    if ((is_large && (is_first || is_in_row)) ||
-        (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)) {
+    if (is_large && (is_first || is_in_row))
+        limit = FIRST_EXTENT;
+    if (pages >= HUGE_REQUEST / params->page_bytes && pages >= held_pages / 4)
         limit = HUGE_EXTENT;
-        cuts = HUGE_CUTS;
-    }
     uint64_t unit = power_of_two_to(at_least_one(pages / cuts));
     uint64_t unit_max = power_of_two_to(at_least_one(limit / params->page_bytes));
     if (params->extent_pages_max && params->extent_pages_max < unit_max)

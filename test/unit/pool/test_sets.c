@@ -218,7 +218,8 @@ static void the_first_large_request_is_cut_once(void **state)
     assert_int_equal(vpmm_policy_unit(&params, gib / 8 + 1, false, gib), gib / 16);
     assert_int_equal(vpmm_policy_unit(&params, 0, false, gib / 2), gib / 4);
     assert_int_equal(vpmm_policy_unit(&params, 0, false, gib / 2 - 1), gib / 16);
-    assert_int_equal(vpmm_policy_unit(&params, 0, false, 6 * gib), 2 * gib);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, 6 * gib), gib);
+    assert_int_equal(vpmm_policy_unit(&params, 0, false, 8 * gib), 4 * gib);
 }
 
 static void large_blocks_of_one_size_in_a_row_are_cut_once(void **state)
