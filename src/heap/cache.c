@@ -113,7 +113,7 @@ static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
     return vpmm_heap_allocation_id(heap, lane->next_id++);
 }
 
-/* The lane of what cudaFree frees of a context's memory. No stream has that id. */
+/* The lane of what cudaFree frees of a context's memory. No stream has that id: see stream.c. */
 #define LANE_OF_CONTEXT (UINT64_C(1) << 62)
 
 static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *cached)
@@ -277,12 +277,11 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
 }
 
 /* The context whose work a cudaFree of the block has to come after; NULL where that takes more than
- * a record, or must wait. */
+ * a record, or must wait. No fence of the last owner is left: cudaMalloc gets what is complete. */
 static struct vpmm_context *context_of(const struct vpmm_heap *heap, const struct vpmm_live *live)
 {
     struct vpmm_context *context = vpmm_order_context_by_id(heap->order, live->context_id);
-    bool is_plain = !live->is_async && !heap->params.free_waits &&
-                    vpmm_order_ask(heap->order, live->fence, 0) == VPMM_VERDICT_COMPLETE;
+    bool is_plain = !live->is_async && !heap->params.free_waits;
     bool is_ours = is_plain && context && !vpmm_context_is_gone(context);
     return is_ours && may_cache(heap, live->pages, context) ? context : NULL;
 }

@@ -28,9 +28,9 @@ struct vpmm_habit {
 VPMM_MUST_CHECK enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap);
 void vpmm_habits_finish(struct vpmm_heap *heap);
 
-/* So many lanes at most are summed up by a request that a lane could serve; where there are more,
- * it asks for no habit. */
-#define VPMM_HABIT_LANES 4u
+/* So many lanes at most, those of four streams and of a context, are summed up by a request that a
+ * lane could serve; where there are more, it asks for no habit. */
+#define VPMM_HABIT_LANES 5u
 
 /* What a live block adds to the device's *layout*, the exclusive or of all of them. Each lane keeps
  * what went through it, the heap the rest. */

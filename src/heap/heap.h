@@ -126,7 +126,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int 
 /* How requests were served, since the heap was made. */
 struct vpmm_heap_counts {
     uint64_t mallocs, frees;
-    uint64_t cache_hits;  /* mallocs that a stream's front cache served; they count nowhere below */
+    uint64_t cache_hits;  /* mallocs that a front cache served; they count nowhere below */
     uint64_t direct_hits; /* those of them that vpmm_heap_malloc_cached answered to its caller */
     /* How a malloc was served: without a driver call where the same stream had it before in the
      * same situation, where it lay free, or at an old address; with moved extents; with new ones

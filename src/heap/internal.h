@@ -153,8 +153,8 @@ void vpmm_pause(void);
 size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fence *fences_out,
                          size_t room);
 
-/* Waits on the host for the oldest fence that cudaFree recorded in its own call. NOT_FOUND: there
- * is none. */
+/* Waits on the host for the oldest fence that cudaFree recorded in its own call; where the pool has
+ * none, one of those that lanes hold. NOT_FOUND: there is none. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap);
 
 #endif

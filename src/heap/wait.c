@@ -44,7 +44,10 @@ size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fe
 enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap)
 {
     vpmm_fence fence;
-    if (!vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1))
+    bool has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+    if (!has_one && vpmm_cache_gather(heap, NULL))
+        has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+    if (!has_one)
         return VPMM_NOT_FOUND;
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
     vpmm_atomic_add(&heap->host_waits, 1);

@@ -3,7 +3,7 @@
 
 bool vpmm_gate_is_open(const struct vpmm_order *order)
 {
-    return !order->n_closing && !vpmm_atomic_load(&order->n_captures);
+    return !vpmm_atomic_load(&order->n_closing) && !vpmm_atomic_load(&order->n_captures);
 }
 
 uint32_t vpmm_context_captures(const struct vpmm_context *context)
@@ -26,7 +26,7 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
     struct vpmm_stream stream;
     bool is_known = !vpmm_order_stream(order, handle, &stream);
     vpmm_lock_take(&order->lock);
-    order->n_closing++;
+    vpmm_atomic_add(&order->n_closing, 1);
     vpmm_atomic_add(&order->epoch, 1);
     while (order->n_recorders)
         vpmm_condition_wait(&order->calmed, &order->lock);
@@ -60,7 +60,7 @@ void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *tic
 {
     uint64_t thread = vpmm_stream_thread(order, handle);
     vpmm_lock_take(&order->lock);
-    order->n_closing--;
+    vpmm_atomic_sub(&order->n_closing, 1);
     /* A stream that began before has ended that capture where nobody saw it. */
     if (begun && !vpmm_atomic_load(&ticket->gone) &&
         !*find(order, handle, thread, ticket->number)) {

@@ -122,7 +122,7 @@ void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context)
 {
     assert(context->n_users);
     context->n_users--;
-    if (order->n_closing || vpmm_atomic_load(&context->n_leaving))
+    if (vpmm_atomic_load(&order->n_closing) || vpmm_atomic_load(&context->n_leaving))
         vpmm_condition_broadcast(&order->calmed);
 }
 

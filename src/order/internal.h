@@ -120,7 +120,7 @@ struct vpmm_order {
      */
     vpmm_atomic32 n_captures; /* that count now */
     uint32_t n_begins;        /* captures ever begun */
-    uint32_t n_closing;       /* beginnings of captures under way */
+    vpmm_atomic32 n_closing;  /* beginnings of captures under way */
     uint32_t n_recorders;     /* records under way that a capture excludes */
     /* Stands for the context of a capture whose stream could not be told; number 0. */
     struct vpmm_context unknown;

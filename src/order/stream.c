@@ -3,6 +3,8 @@
 
 /* Own ids never meet those of a driver. */
 #define OWN_ID (UINT64_C(1) << 63)
+/* In a driver's ids, so that the highest bits are for others. */
+#define CONTEXT_MASK ((UINT64_C(1) << 14) - 1)
 
 static uint32_t *bucket_of(struct vpmm_order *order, vpmm_stream_handle handle)
 {
@@ -82,7 +84,7 @@ static void name_end(struct vpmm_order *order, vpmm_stream_handle handle)
  * driver shows them. */
 static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
 {
-    return id ^ (uint64_t)(context->number - 1) << 48;
+    return id ^ ((context->number - 1) & CONTEXT_MASK) << 48;
 }
 
 /* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
@@ -141,13 +143,15 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
     return confirm(order, memo);
 }
 
-/* Nothing is kept of a driver without ids: its streams have other names. */
+/* Nothing is kept of a driver without ids: its streams have other names. Nor beside the beginning
+ * of a capture, which is counted only when it has begun: a stream that captures must not be asked
+ * its id. */
 static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
                  const struct vpmm_stream *stream)
 {
     const struct vpmm_driver *driver = order->driver;
     struct memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
-    if (!driver->stream_id || stream->is_capturing ||
+    if (!driver->stream_id || stream->is_capturing || vpmm_atomic_load(&order->n_closing) ||
         (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
         return;
     *memo_of(stream->handle) = memo;

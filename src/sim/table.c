@@ -225,11 +225,7 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
 static enum vpmm_status stream_id(void *self, vpmm_stream_handle handle, uint64_t *id_out)
 {
     struct sim *sim = enter(self, "stream_id");
-    CUstreamCaptureStatus capturing;
     unsigned long long id;
-    TRY_STATUS(sim_table_status(sim_stream_is_capturing(sim, stream_cast(handle), &capturing)));
-    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-        return VPMM_CAPTURED;
     TRY_STATUS(sim_table_status(sim_stream_get_id(sim, stream_cast(handle), &id)));
     *id_out = id;
     return VPMM_OK;

@@ -82,6 +82,28 @@ static void a_batch_is_closed_at_so_many_bytes(void **state)
     fixture_teardown(&f);
 }
 
+/* Nobody has asked for what the stream frees in so long that its bytes do not matter any more. */
+static void a_long_batch_is_not_closed_for_its_bytes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 2047; i++)
+        fixture_cycle(&f, 4, a);
+    uint64_t p = fixture_malloc(&f, 4, a);
+    uint64_t before = fixture_records(&f);
+    for (int i = 0; i < 100; i++) {
+        uint64_t q = fixture_malloc(&f, 3, a);
+        fixture_free(&f, p, a);
+        fixture_free(&f, q, a);
+        p = fixture_malloc(&f, 4, a);
+    }
+    assert_int_equal(fixture_records(&f), before);
+    fixture_free(&f, p, a);
+    fixture_teardown(&f);
+}
+
 /* Its own misses gather too, but nobody else waits for what it frees. */
 static void a_streams_own_misses_do_not_hurry_it(void **state)
 {
@@ -286,6 +308,7 @@ int main(void)
         cmocka_unit_test(many_frees_share_an_event),
         cmocka_unit_test(a_streams_first_batches_are_short),
         cmocka_unit_test(a_batch_is_closed_at_so_many_bytes),
+        cmocka_unit_test(a_long_batch_is_not_closed_for_its_bytes),
         cmocka_unit_test(a_streams_own_misses_do_not_hurry_it),
         cmocka_unit_test(batches_grow_again_after_anothers_request),
         cmocka_unit_test(in_a_tight_pool_each_free_has_an_event),

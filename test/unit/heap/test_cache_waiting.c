@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -187,6 +188,115 @@ static void what_is_cached_cannot_be_freed_again(void **state)
     fixture_teardown(&f);
 }
 
+/* A program that frees and never allocates again looks for complete events all the same. */
+static void frees_alone_use_events_again(void **state)
+{
+    (void)state;
+    enum {
+        BLOCKS = 1000
+    };
+    static uint64_t p[BLOCKS];
+    struct fixture f;
+    struct vpmm_order_totals totals;
+    setup(&f);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        p[i] = fixture_malloc(&f, 1, NULL);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        fixture_free(&f, p[i], NULL);
+    vpmm_order_totals(f.order, &totals);
+    assert_in_range(totals.events, 1, 64);
+    fixture_teardown(&f);
+}
+
+static void a_context_that_is_gone_has_no_lane(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    enum vpmm_status waited;
+    CUcontext second;
+    struct vpmm_context *theirs;
+    uint64_t p;
+    assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);
+    assert_int_equal(vpmm_order_context(f.order, (vpmm_context_handle)second, &theirs), VPMM_OK);
+    struct vpmm_request request = {.bytes = 4 * f.page_bytes, .context = theirs};
+    assert_int_equal(vpmm_heap_malloc(f.heap, &request, &p), VPMM_OK);
+    vpmm_order_context_leaving(f.order, (vpmm_context_handle)second);
+    assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
+    vpmm_order_context_left(f.order, (vpmm_context_handle)second, true);
+    assert_false(vpmm_cache_free_waiting(f.heap, p, &waited));
+    vpmm_heap_context_gone(f.heap, vpmm_context_id(theirs));
+    fixture_teardown(&f);
+}
+
+/* ---- what a lane took while somebody waited ---- */
+
+static struct fixture full;
+static CUstream other;
+static uint64_t freed_meanwhile[2];
+static unsigned n_freed_meanwhile;
+
+/* Another thread's cudaFree, while the device works. */
+static void free_one(void *self, const char *name)
+{
+    (void)self;
+    enum vpmm_status waited;
+    if (n_freed_meanwhile == 2 || !freed_meanwhile[n_freed_meanwhile] ||
+        strcmp(name, "cuEventSynchronize") != 0)
+        return;
+    uint64_t p = freed_meanwhile[n_freed_meanwhile++];
+    fixture_work(&full, other, p, 64, true, NULL);
+    assert_int_equal(vpmm_heap_free(full.heap, p, NULL, &waited), VPMM_OK);
+}
+
+static void set_up_full(void)
+{
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    params.sim.before_call = free_one;
+    n_freed_meanwhile = 0;
+    freed_meanwhile[0] = freed_meanwhile[1] = 0;
+    fixture_setup(&full, &params);
+    other = fixture_stream(&full, CU_STREAM_NON_BLOCKING);
+}
+
+static void growth_waits_for_what_a_lane_took_meanwhile(void **state)
+{
+    (void)state;
+    set_up_full();
+    CUstream a = fixture_stream(&full, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&full, 64, NULL);
+    uint64_t q = fixture_malloc(&full, 64, NULL);
+    fixture_work(&full, a, p, 64, true, NULL);
+    fixture_free(&full, p, NULL);
+    freed_meanwhile[0] = q;
+    uint64_t large = fixture_malloc(&full, 128, NULL);
+    assert_int_equal(n_freed_meanwhile, 1);
+    assert_int_equal(fixture_totals(&full).held_pages, 128);
+    fixture_free(&full, large, NULL);
+    fixture_teardown(&full);
+}
+
+static void a_full_device_has_what_a_lane_took_meanwhile(void **state)
+{
+    (void)state;
+    set_up_full();
+    CUstream a = fixture_stream(&full, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&full, 64, NULL);
+    uint64_t q = fixture_malloc(&full, 64, NULL);
+    uint64_t r = fixture_malloc(&full, 64, NULL);
+    uint64_t rest = fixture_malloc(&full, 64 * GIB / full.page_bytes - 3 * 64, NULL);
+    uint64_t large = 0;
+    fixture_work(&full, a, p, 64, true, NULL);
+    fixture_free(&full, p, NULL);
+    freed_meanwhile[0] = q;
+    freed_meanwhile[1] = r;
+    assert_int_equal(fixture_try_malloc(&full, 3 * 64, NULL, &large), VPMM_OK);
+    fixture_free(&full, large, NULL);
+    fixture_free(&full, rest, NULL);
+    fixture_teardown(&full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +308,10 @@ int main(void)
         cmocka_unit_test(what_cudamallocasync_gave_is_the_pools),
         cmocka_unit_test(a_full_lane_makes_room),
         cmocka_unit_test(what_is_cached_cannot_be_freed_again),
+        cmocka_unit_test(frees_alone_use_events_again),
+        cmocka_unit_test(a_context_that_is_gone_has_no_lane),
+        cmocka_unit_test(growth_waits_for_what_a_lane_took_meanwhile),
+        cmocka_unit_test(a_full_device_has_what_a_lane_took_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

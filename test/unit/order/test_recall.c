@@ -18,10 +18,10 @@ static enum vpmm_status stream_id(void *self, vpmm_stream_handle stream, uint64_
     enum vpmm_status status = fake.driver.stream_facts(self, stream, &facts);
     fake.n_facts--;
     fake.n_ids++;
-    fake.n_misused += stream == VPMM_STREAM_LEGACY;
+    fake.n_misused += stream == VPMM_STREAM_LEGACY || status || facts.is_capturing;
     if (!status)
         *id_out = facts.id;
-    return status ? status : facts.is_capturing ? VPMM_CAPTURED : VPMM_OK;
+    return status;
 }
 
 static int setup(void **state)
@@ -92,16 +92,22 @@ static void a_handle_that_means_another_stream_is_looked_up(void **state)
     assert_int_not_equal(fake_known(order, 0).id, id);
 }
 
-static void a_stream_that_captures_unseen_is_not_recalled(void **state)
+/* The driver's part of a beginning may be over before it is counted. */
+static void nothing_is_learnt_beside_the_beginning_of_a_capture(void **state)
 {
     (void)state;
     (void)fake_known(order, 0);
-    fake_capture(&fake, 0, true);
-    assert_null(recall(0));
-    assert_true(fake_known(order, 0).is_capturing);
-    assert_null(recall(0));
-    fake_capture(&fake, 0, false);
+    struct vpmm_context *ticket = vpmm_order_capture_begin(order, fake_stream(0));
     assert_false(fake_known(order, 0).is_capturing);
+    fake_capture(&fake, 0, true);
+    int n_ids = fake.n_ids;
+    assert_true(fake_known(order, 0).is_capturing);
+    assert_int_equal(fake.n_ids, n_ids);
+    vpmm_order_capture_began(order, ticket, fake_stream(0), true);
+    fake_capture(&fake, 0, false);
+    vpmm_order_capture_end(order, fake_stream(0));
+    assert_false(fake_known(order, 0).is_capturing);
+    assert_non_null(recall(0));
 }
 
 static void a_stream_about_to_be_destroyed_is_forgotten(void **state)
@@ -230,7 +236,7 @@ int main(void)
         TEST(what_was_learnt_is_recalled_for_one_question),
         TEST(every_stream_is_recalled_as_itself),
         TEST(a_handle_that_means_another_stream_is_looked_up),
-        TEST(a_stream_that_captures_unseen_is_not_recalled),
+        TEST(nothing_is_learnt_beside_the_beginning_of_a_capture),
         TEST(a_stream_about_to_be_destroyed_is_forgotten),
         TEST(a_context_that_leaves_takes_its_streams_along),
         TEST(a_context_that_is_lost_takes_its_streams_along),
