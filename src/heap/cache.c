@@ -52,14 +52,17 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
     for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
         vpmm_lane_take(lane);
         uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
+        bool is_own = own && stream_id == own->id;
         had_any |= lane->n != 0 || lane->batch;
+        if (lane->n && !is_own)
+            vpmm_atomic_store(&lane->is_robbed, 1);
         vpmm_lane_empty(heap, lane);
         if (lane->batch && can_record_on(own, stream_id))
             own_fence = vpmm_lane_detach(lane);
         else if (lane->batch)
             fences[n_fences++] = vpmm_lane_detach(lane);
         /* Somebody else wants what is freed there: its next frees are told of at once. */
-        if (!own || stream_id != own->id)
+        if (!is_own)
             lane->n_joined_max = 1;
         vpmm_lane_give(lane);
     }

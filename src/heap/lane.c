@@ -118,6 +118,16 @@ enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap, const struct vpmm_want 
     return status;
 }
 
+bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
+    if (!lane)
+        return false;
+    bool was_robbed = vpmm_atomic_exchange(&lane->is_robbed, 0) != 0;
+    vpmm_lane_give(lane);
+    return was_robbed;
+}
+
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane)
 {
     vpmm_fence fence = lane->batch;

@@ -46,6 +46,7 @@ struct vpmm_lane {
     uint32_t n_joined;        /* frees in the batch */
     uint32_t n_joined_max;    /* then it is closed */
     uint64_t joined_pages;    /* of all those frees */
+    vpmm_atomic32 is_robbed;  /* what it held went to the pool for somebody else's request */
     vpmm_atomic64 layout;     /* its part of the device's: habit.h */
     uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
@@ -103,6 +104,9 @@ bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t addre
  * the heap's lock. NOT_FOUND too where the stream has no lane. NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap,
                                                  const struct vpmm_want *want, uint64_t address);
+
+/* Whether another's request emptied the stream's lane since the last such question. */
+bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id);
 
 /* The lane's batch, which no free joins from now on; with the latch. */
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);

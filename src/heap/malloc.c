@@ -152,14 +152,57 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
     }
 }
 
+/* Whether threads meet at the lock because each takes from the others' lanes what was taken from
+ * its own. */
+static bool is_crowded(const struct vpmm_serving *serving)
+{
+    struct vpmm_heap *heap = serving->heap;
+    if (vpmm_lock_try(&heap->lock)) {
+        vpmm_lock_give(&heap->lock);
+        return false;
+    }
+    return serving->view.stream_id && vpmm_lane_was_robbed(heap, serving->view.stream_id);
+}
+
+#define CROWDED_MIN 16u
+
+/* What was taken from the stream's lane lies in the pool, unless somebody has it: then there are
+ * too few blocks for so many threads, and now and then another one is made, as far as memory may be
+ * spared. */
+static enum vpmm_status serve_in_crowd(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    struct vpmm_pool_totals totals;
+    uint64_t address;
+    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    if (status != VPMM_NOT_FOUND || !serving->want.may_spare)
+        return status;
+    if ((vpmm_atomic_add(&heap->n_crowded, 1) + 1) % CROWDED_MIN)
+        return VPMM_NOT_FOUND;
+    vpmm_lock_take(&heap->lock);
+    vpmm_pool_totals(heap->pool, &totals);
+    vpmm_lock_give(&heap->lock);
+    uint64_t held_max =
+        totals.live_pages_peak + totals.live_pages_peak * heap->params.spare_percent / 100;
+    if (totals.held_pages + serving->want.pages > held_max ||
+        vpmm_edit_plan(heap, NULL, serving->want.pages, &address))
+        return VPMM_NOT_FOUND;
+    return vpmm_serving_fit(serving, address_out);
+}
+
 /* What the lane does not have is looked for among all that is free and complete by now, merged as
  * far as it can be: a fit that knows only a part of that leaves holes that later requests pay for.
  */
 static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *address_out)
 {
+    enum vpmm_status status = VPMM_NOT_FOUND;
+    if (is_crowded(serving))
+        status = serve_in_crowd(serving, address_out);
+    if (status != VPMM_NOT_FOUND)
+        return status;
     (void)vpmm_cache_gather(serving->heap, serving->request->stream);
     (void)vpmm_heap_settle(serving->heap);
-    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
+    status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND && vpmm_heap_settle_rest(serving->heap))
         status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)

@@ -3,8 +3,10 @@
 #include "fixture.h"
 
 #include "base/atomic.h"
+#include "heap/internal.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,12 +168,120 @@ static void test_poll_does_not_miss_what_others_learn(void **state)
     fixture_teardown(&f);
 }
 
+/* ---- streams that rob one another ---- */
+
+struct holder {
+    struct vpmm_heap *heap;
+    const struct vpmm_lane *lane;
+    vpmm_atomic32 holds;
+};
+
+/* Keeps the lock until somebody who could not have it has asked whether the lane was robbed. */
+static void *hold_lock(void *argument)
+{
+    struct holder *holder = argument;
+    vpmm_lock_take(&holder->heap->lock);
+    vpmm_atomic_store(&holder->holds, 1);
+    while (vpmm_atomic_load(&holder->lane->is_robbed))
+        sched_yield();
+    vpmm_lock_give(&holder->heap->lock);
+    return NULL;
+}
+
+static struct vpmm_lane *lane_of(struct fixture *f, CUstream stream)
+{
+    struct vpmm_stream known;
+    assert_int_equal(vpmm_order_stream(f->order, (vpmm_stream_handle)stream, &known), VPMM_OK);
+    struct vpmm_lane *lane = vpmm_lane_take_of(f->heap->lanes, known.id);
+    assert_non_null(lane);
+    vpmm_lane_give(lane);
+    return lane;
+}
+
+static uint64_t malloc_in_crowd(struct fixture *f, uint64_t pages, CUstream stream)
+{
+    struct holder holder = {.heap = f->heap, .lane = lane_of(f, stream)};
+    pthread_t thread;
+    assert_true(vpmm_atomic_load(&holder.lane->is_robbed));
+    assert_int_equal(pthread_create(&thread, NULL, hold_lock, &holder), 0);
+    while (!vpmm_atomic_load(&holder.holds))
+        sched_yield();
+    uint64_t p = fixture_malloc(f, pages, stream);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return p;
+}
+
+/* Three streams, of which the last one's request has emptied the others' lanes. What is returned
+ * stays live, so that no request meets a layout again. */
+static uint64_t rob(struct fixture *f, CUstream streams[3], uint64_t pages)
+{
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    params.sim.eager = true;
+    fixture_setup(f, &params);
+    uint64_t p[2];
+    for (int i = 0; i < 3; i++)
+        streams[i] = fixture_stream(f, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 2; i++)
+        p[i] = fixture_malloc(f, pages, streams[i]);
+    uint64_t kept = fixture_malloc(f, 100, NULL);
+    for (int i = 0; i < 2; i++)
+        fixture_free(f, p[i], streams[i]);
+    fixture_cycle(f, pages, streams[2]);
+    return kept;
+}
+
+static void test_who_was_robbed_robs_nobody(void **state)
+{
+    (void)state;
+    struct fixture f;
+    CUstream streams[3];
+    uint64_t kept = rob(&f, streams, 4);
+    uint64_t p = malloc_in_crowd(&f, 4, streams[0]);
+    uint64_t hits = fixture_hits(&f);
+    uint64_t q = fixture_malloc(&f, 4, streams[2]);
+    assert_int_equal(fixture_hits(&f), hits + 1);
+    fixture_free(&f, p, streams[0]);
+    fixture_free(&f, q, streams[2]);
+    fixture_free(&f, kept, NULL);
+    fixture_teardown(&f);
+}
+
+/* The pages that are made where the third of three streams has the last of two blocks. */
+static uint64_t made_for_a_crowd(uint64_t spare_percent, uint32_t n_crowded)
+{
+    struct fixture f;
+    CUstream streams[3];
+    uint64_t kept = rob(&f, streams, 4);
+    f.heap->params.spare_percent = spare_percent;
+    vpmm_atomic_store(&f.heap->n_crowded, n_crowded);
+    uint64_t p = malloc_in_crowd(&f, 4, streams[0]);
+    uint64_t held = fixture_totals(&f).held_pages;
+    uint64_t q = malloc_in_crowd(&f, 4, streams[1]);
+    uint64_t made = fixture_totals(&f).held_pages - held;
+    fixture_free(&f, p, streams[0]);
+    fixture_free(&f, q, streams[1]);
+    fixture_free(&f, kept, NULL);
+    fixture_teardown(&f);
+    return made;
+}
+
+static void test_a_crowd_gets_one_block_more_where_memory_may_be_spared(void **state)
+{
+    (void)state;
+    assert_int_equal(made_for_a_crowd(18, 15), 4);
+    assert_int_equal(made_for_a_crowd(18, 14), 0);
+    assert_int_equal(made_for_a_crowd(3, 15), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context_gone_while_an_address_changes_hands),
         cmocka_unit_test(test_add_peer_while_regions_merge),
         cmocka_unit_test(test_poll_does_not_miss_what_others_learn),
+        cmocka_unit_test(test_who_was_robbed_robs_nobody),
+        cmocka_unit_test(test_a_crowd_gets_one_block_more_where_memory_may_be_spared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
