@@ -14,6 +14,7 @@ static void give_spare(struct vpmm_pool *pool, struct vpmm_draft *draft)
     vpmm_table_give(&pool->regions, draft->spare);
     pool->spare_regions--;
     pool->planned_mappings -= draft->plan.n_steps;
+    pool->planned_pages -= draft->plan.created_pages;
 }
 
 static void draft_destroy(struct vpmm_pool *pool, struct vpmm_draft *draft)

@@ -180,7 +180,7 @@ static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
         return;
     choice.found = fill(pool, &nothing, want->pages, want->create_pages_max, &choice.best);
     try_bases(&choice);
-    uint64_t held = vpmm_atomic_load(&pool->counters.held_pages);
+    uint64_t held = vpmm_atomic_load(&pool->counters.held_pages) + pool->planned_pages;
     if (choice.found && held + choice.best.cost.created_pages <= held_max)
         *place = choice.best;
 }

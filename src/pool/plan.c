@@ -160,6 +160,7 @@ static enum vpmm_status begin(struct vpmm_pool *pool, const struct vpmm_place *p
         draft->extents[i] = vpmm_table_take(&pool->extents);
     pool->spare_extents += n_creates;
     pool->planned_mappings += draft->plan.n_steps;
+    pool->planned_pages += draft->plan.created_pages;
     for (uint32_t i = 0; i < draft->n_groups; i++)
         make_busy(pool, &draft->groups[i].span);
     make_busy(pool, &draft->base);

@@ -178,10 +178,11 @@ static void empty(struct rig *rig)
     if (totals.held_pages || totals.zombie_pages || totals.quarantined_pages || totals.busy_pages)
         fail_msg("the heap cannot be emptied: %s", fixture_layout(&rig->f));
     const struct vpmm_pool *pool = vpmm_heap_pool(rig->f.heap);
-    if (pool->spare_regions || pool->spare_extents || pool->planned_mappings)
-        fail_msg("a plan that has ended still holds %u regions, %u extents, %llu mappings",
-                 (unsigned)pool->spare_regions, (unsigned)pool->spare_extents,
-                 (unsigned long long)pool->planned_mappings);
+    if (pool->spare_regions || pool->spare_extents || pool->planned_mappings || pool->planned_pages)
+        fail_msg(
+            "a plan that has ended still holds %u regions, %u extents, %llu mappings, %llu pages",
+            (unsigned)pool->spare_regions, (unsigned)pool->spare_extents,
+            (unsigned long long)pool->planned_mappings, (unsigned long long)pool->planned_pages);
 }
 
 static void free_all(struct rig *rig)

@@ -140,6 +140,24 @@ static void a_plan_that_is_abandoned_costs_nothing(void **state)
     assert_int_equal(world_totals(&w).held_pages, SINGLES);
 }
 
+static void plans_under_way_count_as_held(void **state)
+{
+    (void)state;
+    struct vpmm_plan *plans[10];
+    uint64_t created = 0;
+    pay(MOVES_BEFORE);
+    for (int i = 0; i < 10; i++) {
+        struct vpmm_want want = world_want(&w, 2, 1);
+        assert_int_equal(vpmm_pool_plan(w.pool, &want, &plans[i]), VPMM_OK);
+        created += plans[i]->created_pages;
+    }
+    assert_int_equal(created, SINGLES * SPARE_PERCENT / 100);
+    for (int i = 0; i < 10; i++)
+        vpmm_pool_abandon(w.pool, plans[i], 0);
+    for (int i = 0; i < SINGLES * SPARE_PERCENT / 100; i += 2)
+        assert_false(moves());
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -153,6 +171,7 @@ int main(void)
         cmocka_unit_test(none_is_spared_where_that_is_said),
         TEST(a_limit_on_new_pages_is_for_what_is_missing),
         TEST(a_plan_that_is_abandoned_costs_nothing),
+        TEST(plans_under_way_count_as_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
