@@ -140,7 +140,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
 VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
                                                   uint64_t *address_out);
 
-/* Serves by a stitch that creates at most `create_pages_max`. */
+/* Serves by a stitch that creates at most `create_pages_max`. Once memory has been refused, the
+ * request is spared no moves. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
 

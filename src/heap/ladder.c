@@ -162,7 +162,6 @@ enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *addre
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_atomic_store(&heap->is_tight, 1);
-    serving->want.may_spare = false;
     vpmm_heap_reap(heap);
     trim_default_pool(heap);
     enum vpmm_status status = try_again(serving, address_out);

@@ -89,14 +89,25 @@ static enum vpmm_status serve_as_usual(struct vpmm_serving *serving, uint64_t *a
     return status;
 }
 
-enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max,
-                                     uint64_t *address_out)
+static enum vpmm_status stitch(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    serving->want.create_pages_max = create_pages_max;
     enum vpmm_status status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
     if (status == VPMM_NOT_SUPPORTED) {
         vpmm_heap_reap(serving->heap);
         status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
+    }
+    return status;
+}
+
+/* Memory that was only to spare a move may be refused while the request can do without. */
+enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max,
+                                     uint64_t *address_out)
+{
+    serving->want.create_pages_max = create_pages_max;
+    enum vpmm_status status = stitch(serving, address_out);
+    if (status == VPMM_NO_MEMORY && serving->want.may_spare) {
+        serving->want.may_spare = false;
+        status = stitch(serving, address_out);
     }
     return status;
 }

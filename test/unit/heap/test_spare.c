@@ -96,6 +96,27 @@ static void test_a_refused_growth_moves_extents_after_all(void **state)
     assert_int_equal(fixture_totals(&f).held_pages, SINGLES);
 }
 
+/* Nor has the device run out of memory for that: nothing is given back, and the next request that
+ * pays for moves is spared them. */
+static void test_a_refused_growth_is_no_tightness(void **state)
+{
+    (void)state;
+    uint64_t blocks[2];
+    uint64_t zombie_pages = fixture_totals(&f).zombie_pages;
+    assert_int_not_equal(zombie_pages, 0);
+    sim_calls_reset(f.sim);
+    sim_fault_set(f.sim, "cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY, false);
+    blocks[0] = fixture_malloc(&f, 2, stream);
+    assert_int_equal(fixture_totals(&f).moved_pages, 2 * MOVES_BEFORE + 2);
+    assert_int_equal(fixture_totals(&f).zombie_pages, zombie_pages + 2);
+    assert_int_equal(sim_calls(f.sim, "cuMemPoolTrimTo"), 0);
+    blocks[1] = fixture_malloc(&f, 2, stream);
+    assert_int_equal(fixture_totals(&f).moved_pages, 2 * MOVES_BEFORE + 2);
+    assert_int_equal(fixture_totals(&f).held_pages, SINGLES + 2);
+    for (int i = 0; i < 2; i++)
+        fixture_free(&f, blocks[i], stream);
+}
+
 static void test_a_full_device_has_none_to_spare(void **state)
 {
     (void)state;
@@ -114,6 +135,7 @@ int main(void)
         TEST(test_cudamalloc_is_spared_moves_too),
         TEST(test_requests_of_a_lane_ease_the_toll),
         TEST(test_a_refused_growth_moves_extents_after_all),
+        TEST(test_a_refused_growth_is_no_tightness),
         cmocka_unit_test(test_a_full_device_has_none_to_spare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
