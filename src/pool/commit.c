@@ -66,6 +66,8 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
     if (draft->result.state == VPMM_REGION_FREE) {
         vpmm_harvest_note(pool, &result);
         (void)vpmm_region_merge(pool, number);
+    } else if (plan->created_pages) {
+        vpmm_policy_row_note(&pool->params, &pool->row, result.pages);
     }
     vpmm_atomic_add(&pool->counters.moved_pages, plan->moved_pages);
     if (plan->moved_pages)

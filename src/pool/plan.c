@@ -210,11 +210,7 @@ enum vpmm_status vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *
     assert(want->pages > 0);
     vpmm_policy_toll_ease(&pool->toll, want->number);
     enum vpmm_status status = vpmm_place_choose(pool, want, &place);
-    if (!status)
-        status = make_plan(pool, want, &place, &live, plan_out);
-    if (!status && (*plan_out)->created_pages)
-        vpmm_policy_row_note(&pool->params, &pool->row, want->pages);
-    return status;
+    return status ? status : make_plan(pool, want, &place, &live, plan_out);
 }
 
 enum vpmm_status vpmm_pool_plan_growth(struct vpmm_pool *pool, uint64_t pages,

@@ -23,7 +23,7 @@ unsigned vpmm_policy_class(uint64_t pages);
 struct vpmm_row {
     uint64_t pages, n;
 };
-/* Memory is created for a request of `pages`. */
+/* Memory was created for a request of `pages`. */
 void vpmm_policy_row_note(const struct vpmm_pool_params *params, struct vpmm_row *row,
                           uint64_t pages);
 /* Whether a request of `pages` goes on with a row. */

@@ -326,6 +326,24 @@ static void a_row_of_large_blocks_is_cut_once_from_the_fifth_on(void **state)
     world_finish(&large);
 }
 
+static void an_abandoned_plan_is_no_part_of_a_row(void **state)
+{
+    (void)state;
+    static const struct world_trouble trouble = {true, 1, false};
+    static struct world large;
+    uint64_t page;
+    world_init(&large, 2 * MIB, 0, 8192);
+    world_malloc(&large, 512, 1);
+    for (int i = 0; i < 4; i++)
+        (void)world_try(&large, 512, 1, UINT64_MAX, &trouble, &page);
+    for (int i = 0; i < 3; i++)
+        world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2 + 3 * 16);
+    world_malloc(&large, 512, 1);
+    assert_int_equal(world_totals(&large).extents, 2 + 3 * 16 + 2);
+    world_finish(&large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +360,7 @@ int main(void)
         TEST(trim_leaves_pending_and_aliased_extents),
         TEST(trim_without_metadata_takes_fewer),
         cmocka_unit_test(a_row_of_large_blocks_is_cut_once_from_the_fifth_on),
+        cmocka_unit_test(an_abandoned_plan_is_no_part_of_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
