@@ -31,8 +31,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *hea
 bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm_stream *stream,
                      enum vpmm_status *status_out);
 
-/* cudaFree of a live block of cudaMalloc (driver: it records, or, before driver 12.5, waits). False:
- * the block is as it was; then the pool has to take it. `*status_out` as in vpmm_heap_free. */
+/* cudaFree of a live block of cudaMalloc (driver: it records, or, before driver 12.5, waits).
+ * False: the block is as it was; then the pool has to take it. `*status_out` as in vpmm_heap_free.
+ */
 bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address,
                              enum vpmm_status *status_out);
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#define SINGLES 80
-#define MOVES_BEFORE 17
+#define SINGLES 320
+#define MOVES_BEFORE 65
 
 static struct fixture f;
 static CUstream stream;
@@ -120,7 +120,7 @@ static void test_a_refused_growth_is_no_tightness(void **state)
 static void test_a_full_device_has_none_to_spare(void **state)
 {
     (void)state;
-    set_up_with(100 * GIB);
+    set_up_with(400 * GIB);
     assert_true(moves(stream));
     assert_int_equal(fixture_totals(&f).held_pages, SINGLES);
     (void)tear_down(NULL);
