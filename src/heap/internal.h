@@ -156,7 +156,10 @@ size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fe
                          size_t room);
 
 /* Waits on the host for the oldest fence that cudaFree recorded in its own call; where the pool has
- * none, one of those that lanes hold. NOT_FOUND: there is none. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap);
+ * none, for one of those that lanes hold. Into these it looks as often as `*gathers_left` says,
+ * which falls: other threads may fill them for ever. NOT_FOUND: there is none. */
+#define VPMM_GATHERS_MAX 16u
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap,
+                                                       unsigned *gathers_left);
 
 #endif

@@ -54,8 +54,9 @@ static bool could_suffice(const struct vpmm_serving *serving)
 static enum vpmm_status wait_on_host(struct vpmm_serving *serving, uint64_t *address_out)
 {
     enum vpmm_status status = VPMM_NO_MEMORY;
+    unsigned gathers_left = VPMM_GATHERS_MAX;
     while (status == VPMM_NO_MEMORY) {
-        enum vpmm_status wait_status = vpmm_heap_wait_oldest(serving->heap);
+        enum vpmm_status wait_status = vpmm_heap_wait_oldest(serving->heap, &gathers_left);
         if (wait_status == VPMM_NOT_FOUND)
             break;
         status = wait_status ? wait_status : try_again(serving, address_out);
@@ -133,9 +134,10 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
         return false;
     if (!relief->end_ms)
         relief->end_ms = vpmm_now_ms() + POLL_LIMIT_MS;
+    unsigned gathers_left = VPMM_GATHERS_MAX;
     uint64_t trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     for (unsigned n = 0; n < VPMM_FENCES_MAX && !trimmed_bytes && relief->may_wait; n++) {
-        if (vpmm_heap_wait_oldest(heap))
+        if (vpmm_heap_wait_oldest(heap, &gathers_left))
             break;
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }

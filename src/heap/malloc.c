@@ -139,6 +139,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
 {
     struct vpmm_heap *heap = serving->heap;
     bool has_settled = false;
+    unsigned gathers_left = VPMM_GATHERS_MAX;
     for (bool has_gathered = false;; has_gathered = true) {
         enum vpmm_status status = vpmm_serving_fit(serving, address_out);
         if (status != VPMM_NOT_FOUND)
@@ -155,7 +156,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
         status = vpmm_serving_stitch(serving, within, address_out);
         if (status != VPMM_NOT_FOUND)
             return status;
-        status = vpmm_heap_wait_oldest(heap);
+        status = vpmm_heap_wait_oldest(heap, &gathers_left);
         if (status == VPMM_NOT_FOUND)
             return vpmm_serving_stitch(serving, UINT64_MAX, address_out);
         if (status)
@@ -198,6 +199,7 @@ static enum vpmm_status serve_in_crowd(struct vpmm_serving *serving, uint64_t *a
     if (totals.held_pages + serving->want.pages > held_max ||
         vpmm_edit_plan(heap, NULL, serving->want.pages, &address))
         return VPMM_NOT_FOUND;
+    vpmm_heap_note_tightness(heap);
     return vpmm_serving_fit(serving, address_out);
 }
 

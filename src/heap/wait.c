@@ -41,12 +41,15 @@ size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fe
     return n;
 }
 
-enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap)
+enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, unsigned *gathers_left)
 {
     vpmm_fence fence;
     bool has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
-    if (!has_one && vpmm_cache_gather(heap, NULL))
-        has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+    if (!has_one && *gathers_left) {
+        --*gathers_left;
+        if (vpmm_cache_gather(heap, NULL))
+            has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+    }
     if (!has_one)
         return VPMM_NOT_FOUND;
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);

@@ -195,10 +195,11 @@ void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handl
     vpmm_lock_take(&order->lock);
     struct vpmm_context *context = find(order, handle);
     if (context && vpmm_atomic_load(&context->n_leaving)) {
-        vpmm_atomic_sub(&context->n_leaving, 1);
-        vpmm_atomic_sub(&context->n_marking, VPMM_MARKS_END);
+        /* Gone before it is not leaving any more: those who look without the lock see either. */
         if (destroyed)
             vpmm_context_bury(order, context);
+        vpmm_atomic_sub(&context->n_leaving, 1);
+        vpmm_atomic_sub(&context->n_marking, VPMM_MARKS_END);
         vpmm_condition_broadcast(&order->calmed);
     }
     vpmm_lock_give(&order->lock);

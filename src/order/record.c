@@ -272,8 +272,9 @@ static enum vpmm_status mark_again(struct vpmm_order *order, const struct vpmm_s
             driver->event_record(driver->self, vpmm_event_at(order, event)->handle, stream->handle);
         vpmm_atomic_add(&order->n_records, status == VPMM_OK);
     }
+    bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_context_mark_end(order, context);
-    if (vpmm_context_is_lost(order, context, status)) {
+    if (is_lost) {
         vpmm_lock_take(&order->lock);
         vpmm_context_bury(order, context);
         vpmm_lock_give(&order->lock);
