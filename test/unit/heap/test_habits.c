@@ -194,6 +194,7 @@ static void a_habit_in_the_lane_leaves_the_pool_alone(void **state)
     fixture_teardown(&f);
 }
 
+/* Even where the pool has something else. */
 static void a_habit_of_cudamalloc_is_looked_for_in_all_lanes(void **state)
 {
     (void)state;
@@ -201,7 +202,7 @@ static void a_habit_of_cudamalloc_is_looked_for_in_all_lanes(void **state)
     setup(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, NULL);
-    uint64_t q = fixture_malloc(&f, 4, NULL);
+    uint64_t q = fixture_malloc(&f, 100, NULL);
     fixture_free(&f, p, a);
     fixture_free(&f, q, NULL);
     assert_int_equal(fixture_malloc(&f, 4, NULL), p);
