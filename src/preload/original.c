@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "preload/original.h"
 
+#include "base/status.h"
+
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -132,9 +134,16 @@ void *vpmm_original_lookup(void *self, const char *name)
     return dlsym_at(find_libc_dlsym())(originals.handle, name);
 }
 
-vpmm_code *vpmm_original_at(enum vpmm_api api)
+VPMM_APART static vpmm_code *find_at(enum vpmm_api api)
 {
     if (!vpmm_original_find())
         return NULL;
     return atomic_load_explicit(&originals.at[api], memory_order_relaxed);
+}
+
+/* Once filled, a place never changes: what stands there needs no other look. */
+vpmm_code *vpmm_original_at(enum vpmm_api api)
+{
+    vpmm_code *code = atomic_load_explicit(&originals.at[api], memory_order_relaxed);
+    return code ? code : find_at(api);
 }
