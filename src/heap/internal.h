@@ -26,6 +26,7 @@ struct vpmm_heap {
     uint32_t n_edits;
     bool is_frozen;                /* no edit may begin: a peer is being added */
     bool is_unsettled;             /* there may be pending regions whose fences are complete */
+    bool has_unasked;              /* streams that the last glance passed over */
     uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;

@@ -9,9 +9,11 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
 {
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, 0);
-    bool learnt = vpmm_order_poll(heap->order);
+    bool has_passed;
+    bool learnt = vpmm_order_glance(heap->order, &has_passed);
     uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
+    heap->has_unasked = has_passed;
     if (heap->is_unsettled || heap->settled_completions != completions) {
         heap->settled_completions = completions;
         heap->is_unsettled = vpmm_pool_settle(heap->pool, &view.view);
@@ -27,7 +29,7 @@ void vpmm_heap_settle_all(struct vpmm_heap *heap)
     vpmm_request_view_init(&view, heap->order, 0);
     (void)vpmm_order_poll(heap->order);
     vpmm_lock_take(&heap->lock);
-    heap->is_unsettled = false;
+    heap->is_unsettled = heap->has_unasked = false;
     vpmm_pool_settle_all(heap->pool, &view.view);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
@@ -36,7 +38,7 @@ void vpmm_heap_settle_all(struct vpmm_heap *heap)
 bool vpmm_heap_settle_rest(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);
-    bool has_rest = heap->is_unsettled;
+    bool has_rest = heap->is_unsettled || heap->has_unasked;
     vpmm_lock_give(&heap->lock);
     if (has_rest)
         vpmm_heap_settle_all(heap);

@@ -56,8 +56,10 @@ struct vpmm_event {
 struct vpmm_queue {
     uint64_t stream_id;
     uint32_t context;
-    uint32_t first, last; /* slots */
-    uint32_t next;        /* in its bucket */
+    uint32_t first, last;   /* slots */
+    uint32_t next;          /* in its bucket */
+    uint32_t n_passes;      /* how many glances passed over it the last time */
+    uint32_t n_passes_left; /* how many are still to pass over it */
 };
 
 /* A stream of a driver without stream ids. */

@@ -144,9 +144,15 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
                        uint64_t stream_id);
 
 /* Records parked fences whose context now allows it, and learns which recorded fences have
- * completed: per stream, the newest first (it vouches for all older ones), then the oldest ones
- * until one is not complete (driver). True if any fence became complete. */
+ * completed: per stream, the oldest first (without it no other has), then the newest (it vouches
+ * for all older ones), then the others until one is not complete (driver). True if any fence became
+ * complete. */
 bool vpmm_order_poll(struct vpmm_order *order);
+/* The same for who asks again soon: streams that were found busy are passed over once, twice, four
+ * times..., VPMM_PASSES_MAX times at most, before they are asked again. `has_passed_out`: some
+ * were. */
+#define VPMM_PASSES_MAX 8u
+bool vpmm_order_glance(struct vpmm_order *order, bool *has_passed_out);
 /* Polls where twice as many fences, or more, are not known complete as the last time: for who
  * records and never polls, so that events are used again. */
 void vpmm_order_tidy(struct vpmm_order *order);

@@ -9,15 +9,29 @@ static vpmm_fence fence_in(const struct vpmm_order *order, uint32_t slot)
     return slot ? vpmm_atomic_load(&vpmm_slot_at(order, slot)->number) : VPMM_FENCE_NONE;
 }
 
+/* The next glances pass over the queue, twice as many as the last time, unless a fence of it
+ * completes before. */
+static void pass_over(struct vpmm_queue *queue)
+{
+    queue->n_passes = queue->n_passes ? 2 * queue->n_passes : 1;
+    if (queue->n_passes > VPMM_PASSES_MAX)
+        queue->n_passes = VPMM_PASSES_MAX;
+    queue->n_passes_left = queue->n_passes;
+}
+
 /* Called with the lock, which is given up while the driver is asked: meanwhile the queue may have
- * become another's. */
+ * become another's. While its oldest fence is not complete, no other is; and the newest vouches for
+ * all. */
 static void poll_queue(struct vpmm_order *order, struct vpmm_queue *queue)
 {
     enum vpmm_status (*query)(void *, vpmm_event_handle) = order->driver->event_query;
+    vpmm_fence oldest = fence_in(order, queue->first);
+    pass_over(queue);
+    if (!oldest || vpmm_fence_observe(order, oldest, query) != VPMM_OK)
+        return;
     vpmm_fence newest = fence_in(order, queue->last);
     if (!newest || vpmm_fence_observe(order, newest, query) == VPMM_OK)
         return;
-    vpmm_fence oldest;
     while ((oldest = fence_in(order, queue->first)) != VPMM_FENCE_NONE && oldest != newest)
         if (vpmm_fence_observe(order, oldest, query) != VPMM_OK)
             return;
@@ -33,7 +47,16 @@ static void record_parked(struct vpmm_order *order, struct vpmm_context *context
     vpmm_lock_take(&order->lock);
 }
 
-bool vpmm_order_poll(struct vpmm_order *order)
+static bool is_passed_over(struct vpmm_queue *queue)
+{
+    bool is_passed = queue->n_passes_left > 0;
+    if (is_passed)
+        queue->n_passes_left--;
+    return is_passed;
+}
+
+/* Of all queues, or of those that it is time for: then `has_passed_out` tells of others. */
+static bool poll(struct vpmm_order *order, bool *has_passed_out)
 {
     const struct vpmm_driver *driver = order->driver;
     int mode;
@@ -45,7 +68,11 @@ bool vpmm_order_poll(struct vpmm_order *order)
     uint64_t n_completed = vpmm_order_completions(order);
     for (uint32_t number = 1; number < order->queues_end; number++) {
         struct vpmm_queue *queue = vpmm_queue_at(order, number);
-        if (queue)
+        if (!queue)
+            continue;
+        if (has_passed_out && is_passed_over(queue))
+            *has_passed_out = true;
+        else
             poll_queue(order, queue);
     }
     bool any = vpmm_order_completions(order) != n_completed;
@@ -54,6 +81,17 @@ bool vpmm_order_poll(struct vpmm_order *order)
     vpmm_lock_give(&order->lock);
     driver->capture_restore(driver->self, mode);
     return any;
+}
+
+bool vpmm_order_poll(struct vpmm_order *order)
+{
+    return poll(order, NULL);
+}
+
+bool vpmm_order_glance(struct vpmm_order *order, bool *has_passed_out)
+{
+    *has_passed_out = false;
+    return poll(order, has_passed_out);
 }
 
 void vpmm_order_tidy(struct vpmm_order *order)

@@ -71,6 +71,7 @@ enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot_number, 
 void vpmm_queue_complete(struct vpmm_order *order, uint32_t number, uint64_t begin)
 {
     struct vpmm_queue *queue = vpmm_queue_at(order, number);
+    queue->n_passes = queue->n_passes_left = 0;
     while (queue->first && begin_of(order, queue->first) <= begin) {
         uint32_t slot = queue->first;
         queue->first = vpmm_slot_at(order, slot)->next;

@@ -39,7 +39,7 @@
  * is spared for them. What so many of them weigh must have come together, and what twice as many
  * do is the most that counts. */
 #define MOVE_WEIGHT ((uint64_t)128)
-#define MOVES_MIN ((uint64_t)64)
+#define MOVES_MIN ((uint64_t)96)
 
 static uint64_t power_of_two_to(uint64_t pages)
 {

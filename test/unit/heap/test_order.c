@@ -289,6 +289,33 @@ static void test_free_during_a_capture_is_parked(void **state)
     fixture_teardown(&f);
 }
 
+/* A stream that was found busy so often that it is passed over is asked again before memory is
+ * created. */
+static void test_a_stream_that_was_long_busy_is_asked_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t q[2 * VPMM_PASSES_MAX];
+    uint64_t p = fixture_malloc(&f, 4, a);
+    fixture_work(&f, a, p, 4, true, &gate);
+    fixture_free(&f, p, a);
+    for (unsigned i = 0; i < 2 * VPMM_PASSES_MAX; i++)
+        q[i] = fixture_malloc(&f, 1, b);
+    gate = true;
+    assert_int_equal(sim_stream_synchronize(f.sim, a), CUDA_SUCCESS);
+    uint64_t held_pages = fixture_totals(&f).held_pages;
+    assert_int_equal(fixture_malloc(&f, 4, b), p);
+    assert_int_equal(fixture_totals(&f).held_pages, held_pages);
+    fixture_free(&f, p, b);
+    for (unsigned i = 0; i < 2 * VPMM_PASSES_MAX; i++)
+        fixture_free(&f, q[i], b);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_legacy_stream_orders_blocking_streams),
         cmocka_unit_test(test_prior_fence_is_carried_on),
         cmocka_unit_test(test_free_during_a_capture_is_parked),
+        cmocka_unit_test(test_a_stream_that_was_long_busy_is_asked_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that takes the place of moves: of eighty pages every other one is freed, and then two at a
- * time are asked for, until that has moved extents seventeen times. */
+/* Memory that takes the place of moves: of 480 pages every other one is freed, and then two at a time are
+ * asked for, until that has moved extents 97 times. */
 #include "fixture.h"
 
 #include <setjmp.h>
@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#define SINGLES 320
-#define MOVES_BEFORE 65
+#define SINGLES 480
+#define MOVES_BEFORE 97
 
 static struct fixture f;
 static CUstream stream;
@@ -40,7 +40,7 @@ static void set_up_with(uint64_t device_bytes)
 static int set_up(void **state)
 {
     (void)state;
-    set_up_with(512 * GIB);
+    set_up_with(768 * GIB);
     return 0;
 }
 
@@ -80,7 +80,7 @@ static void test_cudamalloc_is_spared_moves_too(void **state)
 static void test_requests_of_a_lane_ease_the_toll(void **state)
 {
     (void)state;
-    for (int i = 0; i < 400; i++)
+    for (int i = 0; i < 600; i++)
         fixture_cycle(&f, 1, stream);
     assert_true(moves(stream));
     assert_int_equal(fixture_totals(&f).held_pages, SINGLES);
@@ -120,7 +120,7 @@ static void test_a_refused_growth_is_no_tightness(void **state)
 static void test_a_full_device_has_none_to_spare(void **state)
 {
     (void)state;
-    set_up_with(400 * GIB);
+    set_up_with(600 * GIB);
     assert_true(moves(stream));
     assert_int_equal(fixture_totals(&f).held_pages, SINGLES);
     (void)tear_down(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Fences of streams and contexts, polling and waiting. */
+/* Fences of streams and contexts, and waiting for them. */
 #include "fake.h"
 
 #include <stdarg.h>
@@ -132,33 +132,6 @@ static void test_numbers_are_not_reused(void **state)
         assert_true(vpmm_order_poll(order));
     }
     assert_int_equal(fake.n_created, 1);
-}
-
-/* One query of the newest fence vouches for all; else the oldest are asked until one is not
- * complete. */
-static void test_poll_asks_little(void **state)
-{
-    (void)state;
-    vpmm_fence fences[50];
-    int events[50];
-    for (int i = 0; i < 50; i++) {
-        fences[i] = free_on(0);
-        events[i] = fake.last_event;
-    }
-    assert_false(vpmm_order_poll(order));
-    assert_int_equal(fake.n_queries, 2);
-    for (int i = 0; i < 3; i++)
-        fake_complete(&fake, events[i]);
-    fake.n_queries = 0;
-    assert_true(vpmm_order_poll(order));
-    assert_int_equal(fake.n_queries, 5);
-    assert_int_equal(ask(fences[2], -1), VPMM_VERDICT_COMPLETE);
-    assert_int_equal(ask(fences[3], -1), VPMM_VERDICT_PENDING);
-    fake_complete(&fake, events[49]);
-    fake.n_queries = 0;
-    assert_true(vpmm_order_poll(order));
-    assert_int_equal(fake.n_queries, 1);
-    assert_int_equal(n_fences(), 0);
 }
 
 static void test_streams_complete_apart(void **state)
@@ -350,7 +323,6 @@ int main(void)
         TEST(test_nothing_is_complete),
         TEST(test_numbers_are_not_reused),
         TEST(test_a_later_fence_has_a_larger_number),
-        TEST(test_poll_asks_little),
         TEST(test_streams_complete_apart),
         TEST(test_covers),
         TEST(test_wait_host),

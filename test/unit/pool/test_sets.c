@@ -248,17 +248,17 @@ static void the_toll_of_moves_is_bounded_and_passes(void **state)
     (void)state;
     struct vpmm_pool_params params = {(uint64_t)2 << 20, 0, 0, 25};
     struct vpmm_toll toll = {0, 0};
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 96; i++) {
         assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 0);
         vpmm_policy_toll_take(&toll);
     }
     assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);
     for (int i = 0; i < 1000; i++)
         vpmm_policy_toll_take(&toll);
-    vpmm_policy_toll_ease(&toll, 64 * 128);
+    vpmm_policy_toll_ease(&toll, 96 * 128);
     vpmm_policy_toll_ease(&toll, 5);
     assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);
-    vpmm_policy_toll_ease(&toll, 64 * 128 + 1);
+    vpmm_policy_toll_ease(&toll, 96 * 128 + 1);
     assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 0);
     vpmm_policy_toll_ease(&toll, UINT64_MAX);
     assert_int_equal(toll.level, 0);

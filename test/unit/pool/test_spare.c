@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that takes the place of moves, in extents of one page: four hundred pages live side by
+/* Memory that takes the place of moves, in extents of one page: six hundred pages live side by
  * side, every other one freed, and then requests for two. */
 #include "world.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define SINGLES 400
+#define SINGLES 600
 #define SPARE_PERCENT 10
 
-/* With a weight of 128 requests a move, and one request between two, the sixty-fifth is the first
- * to exceed what sixty-four weigh. */
-#define MOVES_BEFORE 65
+/* With a weight of 128 requests a move, and one request between two, the ninety-seventh is the
+ * first to exceed what ninety-six weigh. */
+#define MOVES_BEFORE 97
 
 static struct world w;
 static uint64_t singles[SINGLES];
@@ -83,7 +83,7 @@ static void requests_that_fit_ease_the_toll(void **state)
 {
     (void)state;
     pay(MOVES_BEFORE);
-    w.n_requests += 63;
+    w.n_requests += 31;
     assert_false(moves());
     w.n_requests += 1;
     assert_true(moves());
@@ -143,16 +143,16 @@ static void a_plan_that_is_abandoned_costs_nothing(void **state)
 static void plans_under_way_count_as_held(void **state)
 {
     (void)state;
-    struct vpmm_plan *plans[25];
+    struct vpmm_plan *plans[35];
     uint64_t created = 0;
-    pay(MOVES_BEFORE);
-    for (int i = 0; i < 25; i++) {
+    pay(MOVES_BEFORE + 1);
+    for (int i = 0; i < 35; i++) {
         struct vpmm_want want = world_want(&w, 2, 1);
         assert_int_equal(vpmm_pool_plan(w.pool, &want, &plans[i]), VPMM_OK);
         created += plans[i]->created_pages;
     }
     assert_int_equal(created, SINGLES * SPARE_PERCENT / 100);
-    for (int i = 0; i < 25; i++)
+    for (int i = 0; i < 35; i++)
         vpmm_pool_abandon(w.pool, plans[i], 0);
     for (int i = 0; i < SINGLES * SPARE_PERCENT / 100; i += 2)
         assert_false(moves());
