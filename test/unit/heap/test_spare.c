@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that takes the place of moves: of 480 pages every other one is freed, and then two at a time are
- * asked for, until that has moved extents 97 times. */
+/* Memory that takes the place of moves: of 480 pages every other one is freed, and then two at a
+ * time are asked for, until that has moved extents 97 times. */
 #include "fixture.h"
 
 #include <setjmp.h>
