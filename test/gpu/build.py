@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterable, List, Sequence, Tuple
 
 import device
-from catalogue import DRIVER, PER_THREAD, SHARED, TRUTHS, Program
+from catalogue import CONFORMANCE_SOURCES, DIRECT, DRIVER, PER_THREAD, SHARED, TRUTHS, Program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -55,12 +55,15 @@ def library() -> Path:
 
 
 def binary(program: Program) -> Path:
-    return PROGRAMS / f"{program.source}.{program.cudart}"
+    prefix = f"{program.part}-" if program.differs_as else ""
+    return PROGRAMS / f"{prefix}{program.source}.{program.cudart}"
 
 
 def source_of(program: Program) -> Path:
     if program.cudart == DRIVER:
         return TRUTHS / f"{program.source}.c"
+    if program.differs_as:
+        return CONFORMANCE_SOURCES / f"{program.source}.{'c' if program.cudart == DIRECT else 'cu'}"
     if program.cudart:
         return HERE / "programs" / f"{program.source}.cu"
     return HERE / "python" / f"{program.source}.py"
@@ -88,13 +91,14 @@ def is_stale(source: Path, made: Path) -> bool:
     """Whether a program has to be made again from its source and the headers beside it."""
     if not made.exists():
         return True
-    headers = [*source.parent.glob("*.cuh"), *source.parent.glob("*.h")]
+    folders = (source.parent, HERE / "programs", TRUTHS)
+    headers = [path for folder in folders for suffix in ("*.cuh", "*.h") for path in folder.glob(suffix)]
     return made.stat().st_mtime < max(path.stat().st_mtime for path in (source, *headers))
 
 
 def _compile(nvcc: Path, architecture: str, entry: Tuple[Path, str, Path]) -> None:
     source, cudart, made = entry
-    if cudart == DRIVER:
+    if cudart in (DRIVER, DIRECT):
         home = nvcc.resolve().parent.parent
         stubs = sorted({path.parent for path in home.glob("**/stubs/libcuda.so")})
         links = [f"-L{stubs[0]}", "-lcuda"] if stubs else ["-l:libcuda.so.1"]

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 STATIC, SHARED, PER_THREAD = "static", "shared", "per-thread"
-DRIVER = "driver"  # no runtime: a program of the driver API, linked with libcuda
+DRIVER = "driver"  # no runtime: a program of the driver API, linked with libcuda, with its expected output
+DIRECT = "direct"  # the same without one
 
 BARE, AGAIN, PRELOADED = "bare", "bare again", "preloaded"
 TRUTHS = Path(__file__).resolve().parent.parent / "programs"
+CONFORMANCE_SOURCES = Path(__file__).resolve().parent / "conformance"
+# Those of the driver API, which run beside the simulated device too.
+CONFORMANCE_NAMES = (CONFORMANCE_SOURCES / "names").read_text().split()
 
 # Requests that no pool serves: below a page, and those made before the runtime has made its context, which it repeats.
 ALWAYS_PASSED = frozenset({"small", "no_context"})
@@ -36,7 +40,7 @@ class Program:
 
     part: str
     name: str
-    source: str  # programs/SOURCE.cu, python/SOURCE.py, or SOURCE.c of the truth programs
+    source: str  # programs/SOURCE.cu, python/SOURCE.py, SOURCE.c of the truth programs, or conformance/SOURCE.cu or .c
     cudart: str = ""  # how a CUDA program is linked; empty: it is Python
     runs: Tuple[str, ...] = (BARE, AGAIN, PRELOADED)
     arguments: Tuple[str, ...] = ()
@@ -53,6 +57,7 @@ class Program:
     sanitizer: Tuple[str, ...] = ()  # options of compute-sanitizer; empty: the program runs by itself
     reports: bool = False  # compute-sanitizer may report errors, as long as all runs have as many
     bars: Tuple[Bar, ...] = ()
+    differs_as: str = ""  # its name in the table of differences that are right; empty: nothing may differ
 
     @property
     def full_name(self) -> str:
@@ -199,10 +204,30 @@ TWO = [
     _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True),
 ]
 
-PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *TWO]
+
+def _conforms(source: str, name: str = "", cudart: str = STATIC, table: str = "", **more: object) -> Program:
+    return Program("conformance", name or source, source, cudart=cudart, differs_as=table or source, serves=None,
+                   passes=None, alone=True, limit_s=90.0, **more)
+
+
+# Programs that print all they can observe, line by line: conformance.py and docs/DIFFERENCES.md.
+CONFORMANCE = [
+    *(_conforms(source) for source in ("memory", "frees", "pools", "captures", "graphs", "copies", "resets", "ipc",
+                                       "waiting", "info")),
+    _conforms("memory", "memory, per-thread", PER_THREAD),
+    _conforms("captures", "captures, shared", SHARED),
+    _conforms("waiting", "waiting, frees wait", table="waiting,frees-wait", env={"VPMM_FREE_SYNC": "1"}),
+    _conforms("sticky", may_fail=True),
+    _conforms("sticky", "sticky, reset", arguments=("reset",), table="sticky,reset", may_fail=True),
+    *(_conforms(name, cudart=DIRECT) for name in CONFORMANCE_NAMES),
+    _conforms("peers", devices=2),
+]
+
+PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *TWO,
+                           *CONFORMANCE]
 
 # Of all runs of a part; other parts have the default.
-PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0}
+PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0, "conformance": 540.0}
 PART_LIMIT_S = 480.0
 
 

@@ -19,6 +19,7 @@ from typing import List, Optional
 
 import build
 import catalogue
+import conformance
 import device
 import fidelity
 import launch
@@ -163,6 +164,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--library", type=Path, metavar="FILE", help="check this library instead of building one")
     parser.add_argument("--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)),
                         help="programs side by side (default: %(default)s)")
+    parser.add_argument("--differences", action="store_true", help="write docs/DIFFERENCES.md anew and run nothing")
     parser.add_argument("--build-only", action="store_true", help="build everything and run nothing")
     parser.add_argument("--refresh", action="store_true",
                         help="first write test/programs/expected anew from this GPU (with fidelity)")
@@ -171,6 +173,8 @@ def parse(arguments: List[str]) -> argparse.Namespace:
 
 def main(arguments: List[str]) -> int:
     options = parse(arguments)
+    if options.differences:
+        return conformance.main(["--write"])
     start = time.monotonic()
     try:
         selected = catalogue.select(options.names)

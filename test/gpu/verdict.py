@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence
 
+import conformance
 import memcheck
 from catalogue import AGAIN, ALWAYS_PASSED, BARE, DRIVER, PRELOADED, Program
 from counters import Counters
@@ -39,7 +40,9 @@ def judge(result: Result) -> None:
         result.differences += _ending(run, outcome, result.program.may_fail)
     for run in (AGAIN, PRELOADED):
         if run in runs and not runs[BARE].hung and not runs[run].hung:
-            result.differences += _unlike(run, runs[BARE], runs[run])
+            result.differences += _unlike(run, runs[BARE], runs[run], bool(result.program.differs_as))
+    if result.program.differs_as and not any(outcome.hung or outcome.trouble for outcome in runs.values()):
+        _against_table(result)
     if result.program.sanitizer:
         result.differences += memcheck.differences(runs, result.program.reports)
     result.breaches += _counter_breaches(result.program, result.counters)
@@ -59,11 +62,20 @@ def _ending(run: str, outcome: Outcome, may_fail: bool) -> List[str]:
     return []
 
 
-def _unlike(run: str, bare: Outcome, other: Outcome) -> List[str]:
+def _against_table(result: Result) -> None:
+    """What differs has to be listed, and what is listed has to differ."""
+    outputs = {name: result.outcomes[run].output for name, run in
+               (("bare", BARE), ("again", AGAIN), ("preloaded", PRELOADED))}
+    found = conformance.compare(result.program.differs_as, outputs, conformance.load_table(), conformance.GPU)
+    result.differences += found.complaints()
+    result.outcomes[PRELOADED].figures["explained_lines"] = float(found.explained)
+
+
+def _unlike(run: str, bare: Outcome, other: Outcome, has_table: bool) -> List[str]:
     found = []
     if bare.code != other.code:
         found.append(f"{run}: ends with {other.code}, bare with {bare.code}")
-    text = difference(bare.output, other.output)
+    text = "" if has_table else difference(bare.output, other.output)
     if text:
         found.append(f"{run}: differs from bare: {text}")
     return found
