@@ -104,10 +104,10 @@ def _ordinary() -> List[Program]:
     ]
 
 
-def _torch(name: str, options: str, **more: object) -> Program:
+def _torch(name: str, options: str, source: str = "torch_train", **more: object) -> Program:
     # The second name is what PyTorch before 2.9 reads.
     env = {"PYTORCH_ALLOC_CONF": options, "PYTORCH_CUDA_ALLOC_CONF": options} if options else {}
-    return _python(name, "torch_train", "torch", env=env, **more)
+    return _python(name, source, "torch", env=env, **more)
 
 
 # The same kernels in every run: XLA otherwise chooses by measuring.
@@ -197,11 +197,27 @@ CAPTURE = [
     _cuda("capture", "capturing", name="capturing, global", arguments=("global",), may_fail=True, serves=None,
           passes=frozenset({"capturing"})),
     _python("PyTorch, CUDA graphs", "torch_graph", "torch", part="capture", passes=frozenset({"capturing"})),
+    *(_torch(f"PyTorch, {way}, {backend or 'native'}", f"backend:{backend}" if backend else "", source="torch_graphed",
+             arguments=(way,), part="capture", passes=frozenset({"capturing"}))
+      for way in ("graph", "callables", "compiled") for backend in ("", "cudaMallocAsync")),
 ]
+
+# NCCL with both devices: the same sums, and hardly slower.
+REDUCE_BAR = Bar("bandwidth_percent", "at least 98% of bare", least=98.0)
+
+
+def _reduces(name: str, arguments: Tuple[str, ...] = (), **env: str) -> Program:
+    return _python(f"PyTorch and NCCL, {name}", "torch_reduce", "torch", part="two", arguments=arguments, env=env,
+                   devices=2, alone=True, bars=(REDUCE_BAR,))
+
 
 TWO = [
     _cuda("two", "two", name="two devices, cudaMalloc", devices=2, alone=True),
     _cuda("two", "two", name="two devices, cudaMallocAsync", arguments=("async",), devices=2, alone=True),
+    _reduces("defaults"),
+    _reduces("without VMM", NCCL_CUMEM_ENABLE="0"),
+    _reduces("with VMM", NCCL_CUMEM_ENABLE="1"),
+    _reduces("registered", ("registered",), NCCL_CUMEM_ENABLE="1"),
 ]
 
 
@@ -219,7 +235,7 @@ CONFORMANCE = [
     _conforms("waiting", "waiting, frees wait", table="waiting,frees-wait", env={"VPMM_FREE_SYNC": "1"}),
     _conforms("sticky", may_fail=True),
     _conforms("sticky", "sticky, reset", arguments=("reset",), table="sticky,reset", may_fail=True),
-    *(_conforms(name, cudart=DIRECT) for name in CONFORMANCE_NAMES),
+    *(_conforms(name, cudart=DIRECT, devices=2 if name.endswith("peers") else 1) for name in CONFORMANCE_NAMES),
     _conforms("peers", devices=2),
 ]
 

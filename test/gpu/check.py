@@ -25,7 +25,7 @@ import fidelity
 import launch
 import memcheck
 import verdict
-from catalogue import BARE, DRIVER, PRELOADED, Program
+from catalogue import AGAIN, BARE, DRIVER, PRELOADED, Program
 from counters import ask_dump, dump_figures, read_counters
 from process import Figures, Look, Outcome, printed_figures, run
 from verdict import Result
@@ -113,6 +113,9 @@ def finish(result: Result) -> None:
         after = outcome.figures.get("used_after_mib")
         if after is not None and baseline is not None:
             outcome.figures["held_mib"] = after - baseline
+    preloaded, *bare = (result.figure(label, "bandwidth_gb_s") for label in (PRELOADED, BARE, AGAIN))
+    if preloaded and all(bare):
+        result.outcomes[PRELOADED].figures["bandwidth_percent"] = 100 * preloaded * len(bare) / sum(bare)
     device_bytes = result.figure(PRELOADED, "device_bytes")
     for name in ("live_peak", "held_peak"):
         peak_bytes = result.figure(PRELOADED, f"{name}_bytes")

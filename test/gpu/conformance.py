@@ -272,8 +272,9 @@ def main(arguments: List[str]) -> int:
     if len(arguments) not in (3, 4):
         print(__doc__)
         return 2
-    name, program, library = arguments[:3]
-    return run_simulated(name, program, library, arguments[3] if len(arguments) == 4 else "")
+    name, *paths = arguments
+    program, library, *runtime = map(os.path.abspath, paths)
+    return run_simulated(name, program, library, runtime[0] if runtime else "")
 
 
 if __name__ == "__main__":

@@ -327,6 +327,16 @@ class Checking(InFolder):
         self.assertTrue(self.part(text, bars=bars)[0].good)
         self.assertFalse(self.part(text, bars=(Bar("live_peak_percent", "more", least=95.1),))[0].good)
 
+    def test_bandwidth_is_a_share_of_both_bare_runs(self):
+        folder = self.folder
+        text = self.STATISTICS + (
+            "import pathlib\nturn = pathlib.Path(%r)\nn = int(turn.read_text()) if turn.exists() else 0\n"
+            "turn.write_text(str(n + 1))\nprint('# bandwidth_gb_s', (90, 110, 98)[n])\n" % str(folder / "turn"))
+        bars = (Bar("bandwidth_percent", "at least 98", least=98.0),)
+        self.assertTrue(self.part(text, bars=bars, alone=True)[0].good)
+        (folder / "turn").unlink()
+        self.assertFalse(self.part(text.replace("98)[n]", "97)[n]"), bars=bars, alone=True)[0].good)
+
     def test_memory_is_counted_from_the_bare_context(self):
         used = iter([100.0, 150.0, 101.0, 150.0, 90.0, 170.0])
         with replaced(check.device, "used_mib", lambda: next(used)):
