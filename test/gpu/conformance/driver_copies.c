@@ -81,6 +81,7 @@ static void plane(CUdeviceptr p, CUdeviceptr q)
     };
     PART("planes");
     MUST(cuMemcpyHtoD(p, bytes, BYTES));
+    MUST(cuMemsetD8(q, 0, BYTES));
     ANSWER(cuMemcpy2D(&copy));
     sum_of(q);
     copy.srcXInBytes = copy.dstXInBytes = WIDTH / 2;
