@@ -28,6 +28,7 @@ static void sum_of(CUdeviceptr p)
 static void linear(CUdeviceptr p, CUdeviceptr q)
 {
     PART("linear");
+    MUST(cuMemsetD8(q, 0, BYTES));
     ANSWER(cuMemcpyHtoD(p, bytes, BYTES));
     sum_of(p);
     ANSWER(cuMemcpyHtoDAsync(q, bytes, BYTES - 1, stream));
