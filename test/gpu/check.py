@@ -150,12 +150,21 @@ def describe(result: Result) -> None:
         say(f"{name}: {', '.join(f'{key} {verdict.number(value)}' for key, value in others.items())}")
     for line in [line for line in result.outcomes[PRELOADED].errors.splitlines() if line.startswith("vpmm[")][:4]:
         say(f"{name}: {line}")
-    if result.differences:
+    if result.differences and not result.unexplained:
         # A comparison prints what differs; of a program its last words tell most.
         shown = slice(0, DIFF_LINES) if result.program.cudart == DRIVER else slice(-3, None)
         for label, outcome in result.outcomes.items():
             for line in [*outcome.output.splitlines()[shown], *outcome.errors.splitlines()[-12:]]:
                 say(f"  {name} {label}| {line}")
+
+
+def keep_unexplained(results: List[Result], path: Path) -> None:
+    """What conformance programs show and the table does not list, as it would list it; no file where there is nothing."""
+    text = "".join(result.unexplained for result in results)
+    path.unlink(missing_ok=True)
+    if text:
+        path.write_text(text)
+        say(f"not explained: {path}")
 
 
 def parse(arguments: List[str]) -> argparse.Namespace:
@@ -207,6 +216,7 @@ def main(arguments: List[str]) -> int:
             results += checker.part(programs)
             say(f"{part}: {time.monotonic() - part_start:.0f} s")
     report(results)
+    keep_unexplained(results, build.BUILD / "unexplained.txt")
     if options.table:
         machine = f"{device.describe()}, {time.strftime('%Y-%m-%d', time.gmtime())}"
         command = shlex.join(["scripts/gpu-check", *options.names])

@@ -22,6 +22,7 @@ class Result:
     counters: Counters = field(default_factory=Counters)
     differences: List[str] = field(default_factory=list)  # of the runs
     breaches: List[str] = field(default_factory=list)  # of counters and bars
+    unexplained: str = ""  # what the table of differences would need
 
     @property
     def good(self) -> bool:
@@ -68,6 +69,7 @@ def _against_table(result: Result) -> None:
                (("bare", BARE), ("again", AGAIN), ("preloaded", PRELOADED))}
     found = conformance.compare(result.program.differs_as, outputs, conformance.load_table(), conformance.GPU)
     result.differences += found.complaints()
+    result.unexplained = conformance.as_entries(result.program.differs_as, found) if found.unexplained else ""
     result.outcomes[PRELOADED].figures["explained_lines"] = float(found.explained)
 
 
