@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Tests of the comparison of conformance programs with the table of differences: what is missing in it, what is stale,
 what differs by itself."""
+import contextlib
+import io
+import tempfile
 import unittest
+from pathlib import Path
 
 import catalogue
+import check
 import conformance
 import verdict
 from catalogue import AGAIN, BARE, PRELOADED, Program
@@ -135,6 +140,14 @@ class Judging(unittest.TestCase):
         self.assertTrue(self.result("x\n").good)
         self.assertEqual(self.result("y\n").differences, ["preloaded: not explained, 1 times: 'x' and 'y'"])
         self.assertEqual(self.result("z\n", again="y\n").differences, ["bare: differs by itself: 'x'"])
+
+    def test_what_is_not_explained_is_kept_as_the_table_would_list_it(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            path = Path(folder) / "unexplained.txt"
+            check.keep_unexplained([self.result("x\n"), self.result("y\n")], path)
+            self.assertEqual(path.read_text(), "program no such program\n- x\n+ y\n")
+            check.keep_unexplained([self.result("x\n")], path)
+            self.assertFalse(path.exists())
 
 
 if __name__ == "__main__":
