@@ -73,12 +73,14 @@ def bandwidth(rank: int) -> None:
 def registered(rank: int) -> "object | None":
     """The pool, kept as long as it is used; None where this PyTorch cannot."""
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device(f"cuda:{rank}"))
-    if not hasattr(backend, "register_mem_pool") or not hasattr(backend, "mem_allocator"):
+    try:
+        pool = torch.cuda.MemPool(backend.mem_allocator)
+        register = backend.register_mem_pool
+    except (AttributeError, RuntimeError):
         return None
-    pool = torch.cuda.MemPool(backend.mem_allocator)
     with torch.cuda.use_mem_pool(pool):
         kept = [torch.ones(n_bytes // 4, device=f"cuda:{rank}") for n_bytes in SIZES]
-    backend.register_mem_pool(pool)
+    register(pool)
     for t in kept:
         dist.all_reduce(t)
         if rank == 0:
