@@ -97,6 +97,11 @@ void vpmm_heap_reap(struct vpmm_heap *heap);
  * `bytes` are given back; returns how many bytes both unmapped. */
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
 
+/* The same until at most `keep_bytes` are held, or nothing more can be given back; because extents
+ * go as wholes, it may become less. What is live stays. Returns as vpmm_heap_trim does; 0 where no
+ * more was held. */
+uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes);
+
 /* How far the pool goes for an allocation elsewhere that failed for lack of memory; one for all
  * tries of that allocation. `bytes`: what it asks for. `may_wait`: bare CUDA may have waited there
  * for what cudaFree left pending. `may_poll`: pending frees may be polled for. The rest begins as

@@ -180,6 +180,25 @@ static void test_trim(void **state)
     fixture_teardown(&f);
 }
 
+static void test_trim_keeps_so_much(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    uint64_t p = fixture_malloc(&f, 8, NULL);
+    uint64_t q = fixture_malloc(&f, 4, NULL);
+    fixture_free(&f, p, NULL);
+    (void)sim_drain(f.sim);
+    assert_int_equal(vpmm_heap_trim_to(f.heap, 12 * GIB), 0);
+    assert_int_equal(vpmm_heap_trim_to(f.heap, 10 * GIB), 2 * GIB);
+    assert_int_equal(fixture_totals(&f).held_pages, 10);
+    assert_int_equal(vpmm_heap_trim_to(f.heap, 0), 6 * GIB);
+    assert_int_equal(fixture_totals(&f).held_pages, 4);
+    assert_int_equal(vpmm_heap_trim_to(f.heap, 0), 0);
+    fixture_free(&f, q, NULL);
+    fixture_teardown(&f);
+}
+
 /* cuCtxDestroy frees cudaMalloc memory of the context, not cudaMallocAsync memory. */
 static void test_context_gone(void **state)
 {
@@ -284,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_eager_pages_as_many_as_can_be_had),
         cmocka_unit_test(test_eager_extents_are_small),
         cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_trim_keeps_so_much),
         cmocka_unit_test(test_context_gone),
         cmocka_unit_test(test_add_peer),
         cmocka_unit_test(test_free_waits),
