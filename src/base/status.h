@@ -11,6 +11,7 @@
     X(NOT_FOUND, "nothing fits")                                                                   \
     X(NO_SPACE, "no hole of the address space is large enough")                                    \
     X(NO_MEMORY, "out of device memory")                                                           \
+    X(LIMITED, "more than may be held")                                                            \
     X(NO_METADATA, "out of host memory for metadata")                                              \
     X(NO_CONTEXT, "no current context")                                                            \
     X(CONTEXT_GONE, "the context was destroyed")                                                   \

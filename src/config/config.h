@@ -40,6 +40,7 @@ struct vpmm_config {
     struct vpmm_amount slack;  /* bytes, or percent of the most ever live */
     bool slack_is_default;     /* max(256M, 2%) */
     uint64_t spare_percent;    /* of the most ever live */
+    struct vpmm_amount limit;  /* bytes, or percent of the device; 0: none */
     bool free_sync;
     bool disable;
     bool active;     /* this program is one that VPMM_ONLY names, or VPMM_ONLY is not set */

@@ -132,6 +132,29 @@ void show_pages(const struct option *option, const struct vpmm_config *config,
     show_amount(member_const(option, config), false, text);
 }
 
+bool read_limit(const struct option *option, const char *value, struct vpmm_config *config)
+{
+    struct vpmm_amount limit = {0, false};
+    if (!is_default(option, value)) {
+        limit.is_percent = parse_percent(value, &limit.value);
+        if (!limit.is_percent && vpmm_bytes_parse(value, &limit.value) != VPMM_OK)
+            return false;
+        if (limit.value == 0)
+            return false;
+    }
+    config->limit = limit;
+    return true;
+}
+
+void show_limit(const struct option *option, const struct vpmm_config *config,
+                struct vpmm_text *text)
+{
+    if (config->limit.value)
+        show_amount(&config->limit, true, text);
+    else
+        vpmm_text_string(text, option->default_text);
+}
+
 bool read_slack(const struct option *option, const char *value, struct vpmm_config *config)
 {
     struct vpmm_amount amount = {DEFAULT_SLACK_BYTES, false};

@@ -28,6 +28,7 @@ DECLARE_KIND(size)             /* bytes above 0 */
 DECLARE_KIND(size_or_default)  /* the same; the default's text stands for 0 */
 DECLARE_KIND(count_or_default) /* a plain number above 0; the default's text stands for 0 */
 DECLARE_KIND(pages)
+DECLARE_KIND(limit)
 DECLARE_KIND(slack)
 DECLARE_KIND(percent) /* 0% to 100% */
 DECLARE_KIND(flag)

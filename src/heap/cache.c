@@ -19,7 +19,7 @@
 
 enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap)
 {
-    uint64_t share = heap->device_bytes / heap->page_bytes / SHARE_MAX;
+    uint64_t share = heap->capacity_pages / SHARE_MAX;
     heap->cached_pages_max = share < UINT32_MAX ? share : UINT32_MAX;
     return vpmm_lanes_init(heap);
 }

@@ -8,7 +8,7 @@
 #define MAPPINGS_MAX ((uint64_t)256 * 1024)
 #define EAGER_PIECE_BYTES ((uint64_t)256 << 20)
 
-/* A pool is tight from so much of the device on. */
+/* A pool is tight from so much of the device, or of its limit, on. */
 #define TIGHT_PERCENT 75
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
@@ -50,9 +50,8 @@ enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages)
 static void map_eagerly(struct vpmm_heap *heap)
 {
     uint64_t left = heap->params.eager_pages;
-    uint64_t most = heap->device_bytes / heap->page_bytes;
-    if (left > most)
-        left = most;
+    if (left > heap->capacity_pages)
+        left = heap->capacity_pages;
     uint64_t piece = EAGER_PIECE_BYTES / heap->page_bytes;
     if (piece == 0)
         piece = 1;
@@ -65,6 +64,13 @@ static void map_eagerly(struct vpmm_heap *heap)
         else
             left -= piece;
     }
+}
+
+static uint64_t capacity_pages(const struct vpmm_heap *heap)
+{
+    uint64_t limit_bytes = heap->params.limit_bytes;
+    bool is_limited = limit_bytes && limit_bytes < heap->device_bytes;
+    return (is_limited ? limit_bytes : heap->device_bytes) / heap->page_bytes;
 }
 
 static enum vpmm_status init(struct vpmm_heap *heap)
@@ -80,6 +86,7 @@ static enum vpmm_status init(struct vpmm_heap *heap)
     heap->device_bytes = facts.total_bytes;
     if (heap->page_bytes % facts.granularity_bytes || heap->page_bytes > heap->device_bytes)
         return VPMM_NOT_SUPPORTED;
+    heap->capacity_pages = capacity_pages(heap);
     status = vpmm_cache_init(heap);
     if (!status)
         status = vpmm_habits_init(heap);
@@ -94,6 +101,8 @@ static enum vpmm_status init(struct vpmm_heap *heap)
     status = vpmm_pool_create(&pool_params, heap->memory, &heap->pool);
     if (status)
         return status;
+    if (heap->params.limit_bytes)
+        vpmm_pool_limit(heap->pool, heap->params.limit_bytes / heap->page_bytes);
     status = vpmm_heap_add_root(heap, 1);
     if (status) {
         vpmm_pool_destroy(heap->pool);
@@ -181,7 +190,7 @@ uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number)
 
 void vpmm_heap_note_tightness(struct vpmm_heap *heap)
 {
-    uint64_t limit = heap->device_bytes / heap->page_bytes / 100 * TIGHT_PERCENT;
+    uint64_t limit = heap->capacity_pages / 100 * TIGHT_PERCENT;
     if (!vpmm_atomic_load(&heap->is_tight) && vpmm_pool_held_pages(heap->pool) > limit)
         vpmm_atomic_store(&heap->is_tight, 1);
 }
@@ -217,6 +226,11 @@ int vpmm_heap_device(const struct vpmm_heap *heap)
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap)
 {
     return heap->page_bytes;
+}
+
+uint64_t vpmm_heap_limit_bytes(const struct vpmm_heap *heap)
+{
+    return heap->params.limit_bytes / heap->page_bytes * heap->page_bytes;
 }
 
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap)

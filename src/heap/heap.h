@@ -30,6 +30,7 @@ struct vpmm_heap_params {
                                fences */
     uint64_t slack_percent; /* of the most ever live; the larger of the two counts */
     uint64_t spare_percent; /* of the most ever live: VPMM_SPARE */
+    uint64_t limit_bytes;   /* the most that may be held: VPMM_LIMIT; 0: no limit */
     bool free_waits;        /* VPMM_FREE_SYNC */
 };
 
@@ -54,7 +55,8 @@ struct vpmm_request {
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original
  * function): NO_MEMORY after the whole out-of-memory ladder, NO_METADATA, INVALID (0 bytes, or more
- * than the device), BROKEN, SHUT_DOWN. */
+ * than the device), BROKEN, SHUT_DOWN. LIMITED is NO_MEMORY where the limit was the cause, or one
+ * of them: nobody else is to serve it. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uint64_t *address_out);
 
@@ -117,6 +119,9 @@ struct vpmm_relief {
  * where that is nothing. False: trying again is in vain. */
 bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief);
 
+/* Bytes in extents. */
+uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap);
+
 /* Bytes that vpmm_heap_trim could give back now, as far as vpmm_heap_reap has shown. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
 
@@ -144,6 +149,8 @@ struct vpmm_heap_counts {
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out);
 
 /* For queries, dumps, tests and audits. */
+/* The most that may be held, in whole pages; 0: there is no limit. */
+uint64_t vpmm_heap_limit_bytes(const struct vpmm_heap *heap);
 int vpmm_heap_device(const struct vpmm_heap *heap);
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap);
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap);

@@ -23,6 +23,7 @@ struct vpmm_heap {
     struct vpmm_heap_params params;
     uint64_t page_bytes;
     uint64_t device_bytes;
+    uint64_t capacity_pages; /* of the device, or fewer where the limit allows no more */
     uint32_t n_edits;
     bool is_frozen;                /* no edit may begin: a peer is being added */
     bool is_unsettled;             /* there may be pending regions whose fences are complete */
@@ -72,7 +73,8 @@ struct vpmm_serving {
     struct vpmm_request_view view;
     struct vpmm_want want;
     uint64_t habit_key;
-    uint64_t habit; /* the address, or 0 */
+    uint64_t habit;  /* the address, or 0 */
+    bool is_limited; /* the limit refused it, once or more often */
 };
 
 /* ---- edit.c ---- */
@@ -142,7 +144,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
                                                   uint64_t *address_out);
 
 /* Serves by a stitch that creates at most `create_pages_max`. Once memory has been refused, the
- * request is spared no moves. */
+ * request is spared no moves. A refusal by the limit is NO_MEMORY, and noted. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
 

@@ -35,8 +35,17 @@ static enum vpmm_status try_again(struct vpmm_serving *serving, uint64_t *addres
     return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
 }
 
-/* Whether all that is free, pending or in transit, and all that the device has left could make up
- * the request: if not, waiting is in vain. */
+/* Pages that the limit leaves, `held_pages` being held. */
+static uint64_t limit_free_pages(const struct vpmm_heap *heap, uint64_t held_pages)
+{
+    uint64_t limit_pages = heap->params.limit_bytes / heap->page_bytes;
+    if (!heap->params.limit_bytes)
+        return UINT64_MAX;
+    return limit_pages > held_pages ? limit_pages - held_pages : 0;
+}
+
+/* Whether all that is free, pending or in transit, and all that the device and the limit have left
+ * could make up the request: if not, waiting is in vain. */
 static bool could_suffice(const struct vpmm_serving *serving)
 {
     struct vpmm_heap *heap = serving->heap;
@@ -46,7 +55,11 @@ static bool could_suffice(const struct vpmm_serving *serving)
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
     uint64_t pages = totals.free_pages + vpmm_heap_busy_pages(heap, &totals);
-    return pages >= serving->want.pages || device_free_pages(heap) >= serving->want.pages - pages;
+    if (pages >= serving->want.pages)
+        return true;
+    uint64_t missing = serving->want.pages - pages;
+    return limit_free_pages(heap, totals.held_pages) >= missing &&
+           device_free_pages(heap) >= missing;
 }
 
 /* cudaMalloc: waits on the host for what cudaFree recorded in its own call, oldest first, as bare
@@ -165,7 +178,8 @@ enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *addre
     struct vpmm_heap *heap = serving->heap;
     vpmm_atomic_store(&heap->is_tight, 1);
     vpmm_heap_reap(heap);
-    trim_default_pool(heap);
+    if (!serving->is_limited)
+        trim_default_pool(heap);
     enum vpmm_status status = try_again(serving, address_out);
     if (status != VPMM_NO_MEMORY || !could_suffice(serving))
         return status;

@@ -109,7 +109,8 @@ enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t crea
         serving->want.may_spare = false;
         status = stitch(serving, address_out);
     }
-    return status;
+    serving->is_limited |= status == VPMM_LIMITED;
+    return status == VPMM_LIMITED ? VPMM_NO_MEMORY : status;
 }
 
 /* The pages that may be created for a cudaMalloc of `pages` before it has to wait for what cudaFree
@@ -120,14 +121,13 @@ static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
     vpmm_lock_take(&heap->lock);
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
-    uint64_t device_pages = heap->device_bytes / heap->page_bytes;
     uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
     uint64_t share = totals.live_pages_peak / 100 * heap->params.slack_percent;
     if (slack < share)
         slack = share;
     uint64_t limit = totals.live_pages + pages + slack;
-    uint64_t last_share = device_pages / 100 * LAST_SHARE_PERCENT;
-    if (limit > device_pages - last_share)
+    uint64_t last_share = heap->capacity_pages / 100 * LAST_SHARE_PERCENT;
+    if (limit > heap->capacity_pages - last_share)
         limit = totals.live_pages + pages;
     return limit > totals.held_pages ? limit - totals.held_pages : 0;
 }
@@ -309,6 +309,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     struct vpmm_serving serving;
     serving.heap = heap;
     serving.request = request;
+    serving.is_limited = false;
     serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(request)};
     serving.want.number = vpmm_heap_reserve_ids(heap, 1);
     serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
@@ -322,6 +323,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         status = vpmm_ladder_climb(&serving, address_out);
     if (!status)
         remember(&serving, *address_out);
+    if (status == VPMM_NO_MEMORY && serving.is_limited)
+        status = VPMM_LIMITED;
     vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
     return status;
 }

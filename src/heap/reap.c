@@ -136,9 +136,14 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     return removed_bytes + recovered_pages * heap->page_bytes;
 }
 
+uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap)
+{
+    return vpmm_pool_held_pages(heap->pool) * heap->page_bytes;
+}
+
 uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes)
 {
-    uint64_t held_bytes = vpmm_pool_held_pages(heap->pool) * heap->page_bytes;
+    uint64_t held_bytes = vpmm_heap_held_bytes(heap);
     return held_bytes > keep_bytes ? vpmm_heap_trim(heap, held_bytes - keep_bytes) : 0;
 }
 

@@ -23,7 +23,7 @@ static const struct figure byte_figures[] = {
     FIGURE("reserved", reserved),           FIGURE("live", live),
     FIGURE("reusable", reusable),           FIGURE("holes", holes),
     FIGURE("pending unmap", pending_unmap), FIGURE("busy", busy),
-    FIGURE("quarantined", quarantined),
+    FIGURE("quarantined", quarantined),     FIGURE("limit", limit),
 };
 static const struct figure count_figures[] = {
     FIGURE("extents", extents),

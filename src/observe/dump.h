@@ -26,6 +26,7 @@ struct vpmm_dump_device {
     int device;
     uint64_t page_bytes;
     uint64_t mapped, reserved, live, reusable, holes, pending_unmap, busy, quarantined;
+    uint64_t limit; /* of mapped; 0: none */
     uint64_t extents, mappings;
     const void *self;
     bool (*next)(const void *self, uint64_t *cursor, struct vpmm_dump_row *row_out);

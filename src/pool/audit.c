@@ -310,6 +310,8 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
         sums->mappings != vpmm_atomic_load(&counters->mappings) ||
         sums->fixed != pool->fixed_extents || sums->whole_pages != pool->whole_pages)
         return "the running totals of extents are not the sums over them";
+    if (sums->held_pages + pool->planned_pages > pool->held_pages_max)
+        return "more is held than may be";
     if (sums->n_regions + pool->spare_regions != pool->regions.n_used)
         return "a region record is lost";
     if (sums->homes + pool->spare_extents != pool->extents.n_used)

@@ -167,6 +167,13 @@ static void try_bases(struct choice *choice)
     try_bases_of(choice, &choice->pool->growable, 0);
 }
 
+/* So many pages may be created before the pool holds as much as it may. */
+static uint64_t room_to_limit(const struct vpmm_pool *pool)
+{
+    uint64_t held = pool->planned_pages + vpmm_atomic_load(&pool->counters.held_pages);
+    return held < pool->held_pages_max ? pool->held_pages_max - held : 0;
+}
+
 /* Where `place` would move extents: the same without, if moves have become so frequent that the
  * memory may be held for it. */
 static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
@@ -176,6 +183,8 @@ static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
     struct choice choice = {.pool = pool, .want = want, .moves_nothing = true};
     uint64_t peak = vpmm_atomic_load(&pool->counters.live_pages_peak);
     uint64_t held_max = vpmm_policy_spare(&pool->params, &pool->toll, peak);
+    if (held_max > pool->held_pages_max)
+        held_max = pool->held_pages_max;
     if (!place->harvest.extents || !want->may_spare || !held_max)
         return;
     choice.found = fill(pool, &nothing, want->pages, want->create_pages_max, &choice.best);
@@ -185,8 +194,14 @@ static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
         *place = choice.best;
 }
 
-enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_want *want,
-                                   struct vpmm_place *place_out)
+/* `needed` pages would have to be created. */
+static enum vpmm_status refusal(const struct vpmm_want *want, uint64_t needed)
+{
+    return needed <= want->create_pages_max ? VPMM_LIMITED : VPMM_NOT_FOUND;
+}
+
+static enum vpmm_status choose(struct vpmm_pool *pool, const struct vpmm_want *asked,
+                               const struct vpmm_want *want, struct vpmm_place *place_out)
 {
     static const struct vpmm_span no_base;
     struct choice choice = {.pool = pool, .want = want};
@@ -208,7 +223,19 @@ enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_wan
     }
     struct vpmm_harvest anywhere;
     vpmm_policy_harvest(&all, want->pages, true, &anywhere);
-    return !has_hole && anywhere.missing <= want->create_pages_max ? VPMM_NO_SPACE : VPMM_NOT_FOUND;
+    if (!has_hole && anywhere.missing <= want->create_pages_max)
+        return VPMM_NO_SPACE;
+    return refusal(asked, choice.found ? choice.best.cost.created_pages : anywhere.missing);
+}
+
+enum vpmm_status vpmm_place_choose(struct vpmm_pool *pool, const struct vpmm_want *want,
+                                   struct vpmm_place *place_out)
+{
+    uint64_t room = room_to_limit(pool);
+    struct vpmm_want limited = *want;
+    if (limited.create_pages_max > room)
+        limited.create_pages_max = room;
+    return choose(pool, want, &limited, place_out);
 }
 
 enum vpmm_status vpmm_place_growth(const struct vpmm_pool *pool, uint64_t pages,
@@ -216,6 +243,8 @@ enum vpmm_status vpmm_place_growth(const struct vpmm_pool *pool, uint64_t pages,
 {
     static const struct vpmm_mix nothing;
     struct vpmm_place place = {.cost = {0, 0}};
+    if (pages > room_to_limit(pool))
+        return VPMM_LIMITED;
     if (!fill(pool, &nothing, pages, pages, &place))
         return VPMM_NO_SPACE;
     *place_out = place;

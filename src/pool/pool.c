@@ -15,6 +15,7 @@ enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
         return VPMM_NO_METADATA;
     pool->memory = memory;
     pool->params = *params;
+    pool->held_pages_max = UINT64_MAX;
     vpmm_index_init(pool);
     vpmm_harvest_init(pool);
     pool->roots = memory->map(memory->self, ROOTS_BYTES);
@@ -27,6 +28,11 @@ enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
     }
     *pool_out = pool;
     return VPMM_OK;
+}
+
+void vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max)
+{
+    pool->held_pages_max = held_pages_max;
 }
 
 void vpmm_pool_destroy(struct vpmm_pool *pool)

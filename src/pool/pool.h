@@ -87,6 +87,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params 
  * NULL is accepted. */
 void vpmm_pool_destroy(struct vpmm_pool *pool);
 
+/* No plan makes the pool hold more than so many pages. Before anything is held; without it any
+ * number may be. */
+void vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max);
+
 /* Adopts a reserved range, page-aligned, as a root: one hole. Roots never merge with one another.
  * NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address,
@@ -162,14 +166,15 @@ struct vpmm_plan {
  * Steps: as many as extents are taken, and O(log n); besides, each extent that became free since
  * the last plan is listed once. A plan without steps is possible: something
  * fit to serve as it lies was freed meanwhile. NOT_FOUND: more than `create_pages_max` would have
- * to be created. NO_SPACE: no hole is large enough, add a root and plan again. NO_METADATA.
- * CAPTURED is never returned. NOT_SUPPORTED: the cap on mappings is reached; unmap zombies first.
+ * to be created. LIMITED: so many may be, but then more would be held than vpmm_pool_limit allows.
+ * NO_SPACE: no hole is large enough, add a root and plan again. NO_METADATA. CAPTURED is never
+ * returned. NOT_SUPPORTED: the cap on mappings is reached; unmap zombies first.
  */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_pool_plan(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_plan **plan_out);
 
 /* Plans `pages` new pages as one free, complete region (eager mapping). NO_SPACE, NO_METADATA,
- * NOT_SUPPORTED. */
+ * NOT_SUPPORTED, LIMITED. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_plan_growth(struct vpmm_pool *pool, uint64_t pages,
                                                        struct vpmm_plan **plan_out);
 

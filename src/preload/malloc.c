@@ -71,9 +71,11 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
     /* What the pool itself found no room for has waited already. */
     answer->relief.may_poll = answered != VPMM_ROUTE_FULL;
     answer->relief.may_wait = answered != VPMM_ROUTE_FULL && !request->is_async;
-    answer->is_final = answered == VPMM_ROUTE_POOL;
+    answer->is_final = answered == VPMM_ROUTE_POOL || answered == VPMM_ROUTE_LIMITED;
+    if (answered == VPMM_ROUTE_LIMITED)
+        answer->result = CUDA_ERROR_OUT_OF_MEMORY;
     if (answer->is_final)
-        *address_out = address;
+        *address_out = answered == VPMM_ROUTE_POOL ? address : 0;
 }
 
 static struct answer serve(struct vpmm_route_request request, CUmemoryPool named,

@@ -37,6 +37,11 @@ static CUdeviceptr named(enum whose whose, CUdeviceptr address)
     return whose == NOBODYS ? VPMM_NO_ALLOCATION : address;
 }
 
+static size_t least(size_t a, uint64_t b)
+{
+    return b < a ? (size_t)b : a;
+}
+
 CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
     CUresult result = VPMM_ORIGINAL(cuMemGetInfo_v2, free_out, total_out);
@@ -46,10 +51,16 @@ CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
     size_t free_bytes, total_bytes = total_out ? *total_out : 0;
     if (!total_out)
         (void)VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    uint64_t ours = vpmm_router_reusable_bytes(router);
     if (total_bytes >= *free_out) {
-        uint64_t ours = vpmm_router_reusable_bytes(router);
         uint64_t room = total_bytes - *free_out;
         *free_out += ours < room ? ours : room;
+    }
+    uint64_t limit, left;
+    if (vpmm_router_limit(router, &limit, &left)) {
+        *free_out = least(*free_out, left + ours);
+        if (total_out)
+            *total_out = least(*total_out, limit);
     }
     vpmm_leave();
     return result;

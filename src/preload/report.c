@@ -84,6 +84,7 @@ static struct vpmm_dump_device show_heap(struct vpmm_heap *heap, const struct vi
         .pending_unmap = totals.zombie_pages * page_bytes,
         .busy = totals.busy_pages * page_bytes,
         .quarantined = totals.quarantined_pages * page_bytes,
+        .limit = vpmm_heap_limit_bytes(heap),
         .extents = totals.extents,
         .mappings = totals.mappings,
         .self = view,
@@ -128,7 +129,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     close_report(fd);
 }
 
-#define FIGURES 23
+#define FIGURES 24
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
 };
@@ -152,6 +153,7 @@ static void count_heap(struct vpmm_heap *heap, struct figures *figures)
         {"live_peak_bytes", "most ever live", totals.live_pages_peak * page_bytes, true},
         {"held_bytes", "held", totals.held_pages * page_bytes, true},
         {"held_peak_bytes", "most ever held", totals.held_pages_peak * page_bytes, true},
+        {"limit_bytes", "may be held (0: no limit)", vpmm_heap_limit_bytes(heap), true},
         {"reserved_bytes", "reserved", totals.root_pages * page_bytes, true},
         {"created_bytes", "created", totals.created_pages * page_bytes, true},
         {"moved_bytes", "moved", totals.moved_pages * page_bytes, true},
@@ -184,6 +186,7 @@ static const char *const route_keys[VPMM_ROUTE_COUNT] = {
     [VPMM_ROUTE_OTHER_POOL] = "other_pool",
     [VPMM_ROUTE_NO_PEER] = "no_peer",
     [VPMM_ROUTE_DISABLED] = "disabled",
+    [VPMM_ROUTE_LIMITED] = "limited",
     [VPMM_ROUTE_FULL] = "full",
     [VPMM_ROUTE_OTHER] = "other",
 };

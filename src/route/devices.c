@@ -27,6 +27,13 @@ static uint64_t page_bytes(uint64_t asked, uint64_t granularity_bytes)
     return page;
 }
 
+static uint64_t limit_bytes(const struct vpmm_amount *limit, const struct vpmm_device_facts *facts)
+{
+    if (!limit->value)
+        return UINT64_MAX;
+    return limit->is_percent ? facts->total_bytes / 100 * limit->value : limit->value;
+}
+
 /* Lock. What no device wants is passed on before anything else is asked. */
 static void note_threshold(struct vpmm_router *router, const struct device *device)
 {
@@ -47,16 +54,23 @@ enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
     if (status)
         return status;
     vpmm_lock_take(&router->lock);
-    if (!vpmm_atomic_load(&device->is_known)) {
+    bool is_new = !vpmm_atomic_load(&device->is_known);
+    if (is_new) {
         device->facts = facts;
         device->page_bytes = page_bytes(router->config->page_bytes, facts.granularity_bytes);
         device->threshold_bytes =
             router->config->min_bytes ? router->config->min_bytes : device->page_bytes;
+        device->limit_bytes = limit_bytes(&router->config->limit, &facts);
         device->is_off = device->page_bytes > facts.total_bytes;
         note_threshold(router, device);
         vpmm_atomic_store(&device->is_known, 1);
     }
     vpmm_lock_give(&router->lock);
+    if (is_new && !facts.has_vmm)
+        vpmm_log(
+            VPMM_LOG_IS_INFO,
+            "device %d cannot map memory at addresses of our choice: everything passes through",
+            number);
     return VPMM_OK;
 }
 
@@ -143,6 +157,7 @@ static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int
         .slack_bytes = slack->is_percent ? 0 : slack->value,
         .slack_percent = config->slack_is_default ? DEFAULT_SLACK_PERCENT : slack_percent,
         .spare_percent = config->spare_percent,
+        .limit_bytes = config->limit.value ? device->limit_bytes : 0,
         .free_waits = config->free_sync,
     };
     (void)vpmm_bytes_round_up(params.root_bytes, params.page_bytes, &params.root_bytes);

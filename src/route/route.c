@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "route/router.h"
 
-#include "base/bytes.h"
-#include "observe/log.h"
-
-#define BYTES_TEXT 24
-
 enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
                                     const struct vpmm_driver *driver,
                                     const struct vpmm_memory *memory,
@@ -105,6 +100,7 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         const struct device *device = &router->devices[number];
         question.threshold_bytes = device->threshold_bytes;
         question.device_bytes = device->facts.total_bytes;
+        question.limit_bytes = device->limit_bytes;
         question.has_vmm = device->facts.has_vmm;
         question.is_disabled = device->is_off;
         question.names_default_pool = names_default_pool(router, request, number);
@@ -113,63 +109,13 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
     return is_understood ? vpmm_route_decide(&question) : VPMM_ROUTE_OTHER;
 }
 
-/* The heap of the current context's device, or NULL. */
-static struct vpmm_heap *current_heap(struct vpmm_router *router)
+struct vpmm_heap *vpmm_router_current_heap(struct vpmm_router *router)
 {
     struct vpmm_context *context;
     if (!vpmm_atomic_load(&router->n_heaps) ||
         vpmm_order_context(router->order, NULL, &context) != VPMM_OK)
         return NULL;
     return vpmm_router_heap(router, vpmm_context_device(context));
-}
-
-static uint64_t largest_free_pages(const struct vpmm_pool *pool)
-{
-    struct vpmm_region_view view;
-    uint64_t largest = 0, run = 0;
-    for (uint64_t cursor = 0; vpmm_pool_next(pool, &cursor, &view);) {
-        run = view.state == VPMM_REGION_FREE ? run + view.pages : 0;
-        largest = run > largest ? run : largest;
-    }
-    return largest;
-}
-
-static void log_full(struct vpmm_router *router, struct vpmm_heap *heap,
-                     const struct vpmm_route_request *request)
-{
-    struct vpmm_pool_totals totals;
-    vpmm_pool_totals(vpmm_heap_pool(heap), &totals);
-    uint64_t page = vpmm_heap_page_bytes(heap);
-    uint64_t device_free = 0, device_total;
-    char asked[BYTES_TEXT], live[BYTES_TEXT], held[BYTES_TEXT], run[BYTES_TEXT],
-        pending[BYTES_TEXT], left[BYTES_TEXT] = "unknown";
-    /* The driver tells of the current context's device only. */
-    bool is_current = current_heap(router) == heap;
-    (void)vpmm_bytes_print(request->bytes, asked, sizeof asked);
-    (void)vpmm_bytes_print(totals.live_pages * page, live, sizeof live);
-    (void)vpmm_bytes_print(totals.held_pages * page, held, sizeof held);
-    (void)vpmm_bytes_print(largest_free_pages(vpmm_heap_pool(heap)) * page, run, sizeof run);
-    (void)vpmm_bytes_print(totals.zombie_pages * page, pending, sizeof pending);
-    if (is_current &&
-        !router->driver->memory_info(router->driver->self, &device_free, &device_total))
-        (void)vpmm_bytes_print(device_free, left, sizeof left);
-    vpmm_log(
-        VPMM_LOG_IS_WARNING,
-        "device %d has no room for %s of %s: live %s, held %s, largest free run %s, waiting to "
-        "be unmapped %s, free on the device %s; finished work was reaped, free memory given "
-        "back and waited for as far as is safe; asking CUDA instead",
-        vpmm_heap_device(heap), asked, request->is_async ? "cudaMallocAsync" : "cudaMalloc", live,
-        held, run, pending, left);
-}
-
-static void log_failure(struct vpmm_heap *heap, const struct vpmm_route_request *request,
-                        enum vpmm_status status)
-{
-    char asked[BYTES_TEXT];
-    (void)vpmm_bytes_print(request->bytes, asked, sizeof asked);
-    vpmm_log(VPMM_LOG_IS_WARNING, "device %d cannot serve %s of %s: %s; asking CUDA instead",
-             vpmm_heap_device(heap), asked, request->is_async ? "cudaMallocAsync" : "cudaMalloc",
-             vpmm_status_text(status));
 }
 
 static enum vpmm_route route_of_status(enum vpmm_status status)
@@ -179,6 +125,8 @@ static enum vpmm_route route_of_status(enum vpmm_status status)
         return VPMM_ROUTE_POOL;
     case VPMM_NO_MEMORY:
         return VPMM_ROUTE_FULL;
+    case VPMM_LIMITED:
+        return VPMM_ROUTE_LIMITED;
     case VPMM_CAPTURED:
         return VPMM_ROUTE_CAPTURING;
     case VPMM_NOT_SUPPORTED:
@@ -194,6 +142,8 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     struct caller caller = {0};
     struct vpmm_heap *heap;
     enum vpmm_route route = decide(router, request, &caller);
+    if (route == VPMM_ROUTE_LIMITED)
+        vpmm_router_tell_limited(router, vpmm_context_device(caller.context), request);
     if (route != VPMM_ROUTE_POOL)
         return route;
     enum vpmm_status status =
@@ -205,9 +155,11 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     status = vpmm_heap_malloc(heap, &wanted, address_out);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
-        log_full(router, heap, request);
+        vpmm_router_tell_full(router, heap, request);
+    else if (route == VPMM_ROUTE_LIMITED)
+        vpmm_router_tell_limited(router, vpmm_heap_device(heap), request);
     else if (status == VPMM_FAILED || status == VPMM_NO_METADATA)
-        log_failure(heap, request, status);
+        vpmm_router_tell_failure(heap, request, status);
     return route;
 }
 
@@ -324,18 +276,33 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 
 bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief)
 {
-    struct vpmm_heap *heap =
-        device == VPMM_DEVICE_OF_CONTEXT ? current_heap(router) : vpmm_router_heap(router, device);
+    struct vpmm_heap *heap = device == VPMM_DEVICE_OF_CONTEXT ? vpmm_router_current_heap(router)
+                                                              : vpmm_router_heap(router, device);
     return heap && vpmm_heap_relieve(heap, relief);
 }
 
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router)
 {
-    struct vpmm_heap *heap = current_heap(router);
+    struct vpmm_heap *heap = vpmm_router_current_heap(router);
     if (!heap)
         return 0;
     vpmm_heap_reap(heap);
     return vpmm_heap_releasable_bytes(heap);
+}
+
+bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t *left_out)
+{
+    struct vpmm_context *context;
+    if (!router->config->limit.value ||
+        vpmm_order_context(router->order, NULL, &context) != VPMM_OK ||
+        vpmm_router_learn(router, vpmm_context_device(context)) != VPMM_OK)
+        return false;
+    const struct device *device = &router->devices[vpmm_context_device(context)];
+    const struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    uint64_t held = heap ? vpmm_heap_held_bytes(heap) : 0;
+    *limit_out = device->limit_bytes;
+    *left_out = held < device->limit_bytes ? device->limit_bytes - held : 0;
+    return true;
 }
 
 /* ---- contexts that go ---- */

@@ -29,6 +29,7 @@
     X(OTHER_POOL, "the device's current memory pool was changed")                                  \
     X(NO_PEER, "two devices of the process cannot reach each other")                               \
     X(DISABLED, "disabled")                                                                        \
+    X(LIMITED, "more than VPMM_LIMIT allows")                                                      \
     X(FULL, "out of memory")                                                                       \
     X(OTHER, "something else failed")
 #define VPMM_ROUTE_ENUM(name, text) VPMM_ROUTE_##name,
@@ -44,6 +45,7 @@ struct vpmm_route_question {
     uint64_t bytes;
     uint64_t threshold_bytes; /* requests below it pass through */
     uint64_t device_bytes;
+    uint64_t limit_bytes; /* of what the device's pool may hold */
     bool is_async;
     bool is_capturing;
     bool has_context;
@@ -91,7 +93,8 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
 /* Counts a request that the driver refuses because of a capture: it is not asked for any more. */
 void vpmm_router_refused(struct vpmm_router *router, bool is_async);
 
-/* Serves the request (POOL and an address), or says why the original function must. */
+/* Serves the request (POOL and an address), or says why the original function must; LIMITED: nobody
+ * is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out);
 
@@ -116,6 +119,10 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
  * False too where the device has no pool. */
 #define VPMM_DEVICE_OF_CONTEXT (-1) /* whatever device the current context is of */
 bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief);
+
+/* Where the pool of the current context's device is limited: how much it may hold, and how much
+ * more than it holds. */
+bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t *left_out);
 
 /* Bytes to add to what cuMemGetInfo reports as free for the device of the current context. */
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router);

@@ -17,11 +17,12 @@
 #define LEAVING_MAX 16
 
 struct device {
-    vpmm_atomic32 is_known; /* the next four are valid, and constant from then on */
+    vpmm_atomic32 is_known; /* the next five are valid, and constant from then on */
     struct vpmm_device_facts facts;
     uint64_t page_bytes;
     uint64_t threshold_bytes;
-    bool is_off; /* the page is larger than the device */
+    uint64_t limit_bytes; /* of what its heap may hold; UINT64_MAX: there is none */
+    bool is_off;          /* the page is larger than the device */
 
     _Atomic(struct vpmm_heap *) heap;
     vpmm_atomic32 has_other_pool; /* its current memory pool is not its default one */
@@ -63,5 +64,20 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_router_learn(struct vpmm_router *router, i
  * else kept it from being made this time. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int device,
                                                           struct vpmm_heap **heap_out);
+
+/* The heap of the current context's device, or NULL. */
+struct vpmm_heap *vpmm_router_current_heap(struct vpmm_router *router);
+
+/* ---- tell.c: one line each in the log ---- */
+
+/* The heap found no room; CUDA is asked instead. */
+void vpmm_router_tell_full(struct vpmm_router *router, struct vpmm_heap *heap,
+                           const struct vpmm_route_request *request);
+/* The limit refuses the request; the device is known and may have no heap yet. */
+void vpmm_router_tell_limited(struct vpmm_router *router, int device,
+                              const struct vpmm_route_request *request);
+/* Something failed that the program did not cause; CUDA is asked instead. */
+void vpmm_router_tell_failure(struct vpmm_heap *heap, const struct vpmm_route_request *request,
+                              enum vpmm_status status);
 
 #endif

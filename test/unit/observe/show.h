@@ -41,9 +41,9 @@ static const struct show_rows show_all = {show_some, sizeof show_some / sizeof s
 static const struct show_rows show_none = {NULL, 0};
 
 static const struct vpmm_dump_device show_devices[] = {
-    {0, GIB, 17 * GIB, 8193 * GIB, 5 * GIB, 6 * GIB, 8176 * GIB, 2 * GIB, 3 * GIB, GIB, 15, 17,
-     &show_all, show_next},
-    {3, 2097152, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, &show_none, show_next},
+    {0, GIB, 17 * GIB, 8193 * GIB, 5 * GIB, 6 * GIB, 8176 * GIB, 2 * GIB, 3 * GIB, GIB, 20 * GIB,
+     15, 17, &show_all, show_next},
+    {3, 2097152, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, &show_none, show_next},
 };
 
 static const struct vpmm_stats_row show_device_rows[] = {

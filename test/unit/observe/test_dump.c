@@ -24,6 +24,7 @@ static const char expected_dump[] =
     "  pending unmap        2147483648  2 GiB\n"
     "  busy                 3221225472  3 GiB\n"
     "  quarantined          1073741824  1 GiB\n"
+    "  limit               21474836480  20 GiB\n"
     "  extents                      15\n"
     "  mappings                     17\n"
     "  address             state           pages       bytes asked      stream  fence\n"
@@ -46,6 +47,7 @@ static const char expected_dump[] =
     "  pending unmap                 0  0 B\n"
     "  busy                          0  0 B\n"
     "  quarantined                   0  0 B\n"
+    "  limit                         0  0 B\n"
     "  extents                       0\n"
     "  mappings                      0\n"
     "  address             state           pages       bytes asked      stream  fence\n";

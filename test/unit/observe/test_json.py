@@ -24,7 +24,7 @@ def region(address, state, pages, size, stream, fence, fence_kind):
 
 def device(number, page, figures, regions):
     names = ["mapped", "reserved", "live", "reusable", "holes", "pending_unmap", "busy",
-             "quarantined", "extents", "mappings"]
+             "quarantined", "limit", "extents", "mappings"]
     return {"device": number, "page_bytes": page, **dict(zip(names, figures)), "regions": regions}
 
 
@@ -39,9 +39,9 @@ regions = [
     region(first + 26 * GIB, "hole", 8166, 0, 0, 0, "complete"),
     region(0x700000000000, "quarantined", 1, 0, 0, 1, "parked"),
 ]
-figures = [n * GIB for n in (17, 8193, 5, 6, 8176, 2, 3, 1)] + [15, 17]
+figures = [n * GIB for n in (17, 8193, 5, 6, 8176, 2, 3, 1, 20)] + [15, 17]
 assert shown("dump") == {"vpmm_dump": 1, "devices": [
-    device(0, GIB, figures, regions), device(3, 2 << 20, [0] * 10, [])]}
+    device(0, GIB, figures, regions), device(3, 2 << 20, [0] * 11, [])]}
 assert shown("nothing") == {"vpmm_dump": 1, "devices": []}
 assert shown("stats") == {
     "vpmm_stats": 1, "program": 'a "program"\n\xff',

@@ -127,6 +127,17 @@ static void a_limit_on_new_pages_is_for_what_is_missing(void **state)
     assert_int_equal(world_totals(&w).held_pages, SINGLES + 2);
 }
 
+static void what_is_spared_stays_within_the_limit(void **state)
+{
+    (void)state;
+    vpmm_pool_limit(w.pool, SINGLES + 4);
+    pay(MOVES_BEFORE);
+    for (int i = 0; i < 4; i += 2)
+        assert_false(moves());
+    assert_true(moves());
+    assert_int_equal(world_totals(&w).held_pages, SINGLES + 4);
+}
+
 static void a_plan_that_is_abandoned_costs_nothing(void **state)
 {
     (void)state;
@@ -170,6 +181,7 @@ int main(void)
         TEST(who_may_not_have_spare_memory_moves),
         cmocka_unit_test(none_is_spared_where_that_is_said),
         TEST(a_limit_on_new_pages_is_for_what_is_missing),
+        TEST(what_is_spared_stays_within_the_limit),
         TEST(a_plan_that_is_abandoned_costs_nothing),
         TEST(plans_under_way_count_as_held),
     };

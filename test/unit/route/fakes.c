@@ -224,6 +224,11 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
     return VPMM_OK;
 }
 
+uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap)
+{
+    return heap->held;
+}
+
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
 {
     *counts_out = (struct vpmm_heap_counts){.direct_hits = heap->cache_hits};

@@ -30,6 +30,7 @@ struct vpmm_heap {
     bool has_freed_stream; /* the last free's, and its stream */
     struct vpmm_stream freed_stream;
     uint64_t freed_address, given_up_address;
+    uint64_t held;
     uint64_t releasable, trimmed; /* what is complete shows once the heap was reaped */
     bool is_reaped;
     bool is_destroyed;

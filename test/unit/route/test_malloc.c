@@ -104,10 +104,15 @@ static void what_the_heap_answers_is_a_reason(void **state)
         enum vpmm_status status;
         enum vpmm_route route;
     } answers[] = {
-        {VPMM_NO_MEMORY, VPMM_ROUTE_FULL},       {VPMM_NO_METADATA, VPMM_ROUTE_OTHER},
-        {VPMM_INVALID, VPMM_ROUTE_OTHER},        {VPMM_BROKEN, VPMM_ROUTE_OTHER},
-        {VPMM_SHUT_DOWN, VPMM_ROUTE_OTHER},      {VPMM_CAPTURED, VPMM_ROUTE_CAPTURING},
-        {VPMM_NOT_SUPPORTED, VPMM_ROUTE_NO_VMM}, {VPMM_OK, VPMM_ROUTE_POOL},
+        {VPMM_NO_MEMORY, VPMM_ROUTE_FULL},
+        {VPMM_LIMITED, VPMM_ROUTE_LIMITED},
+        {VPMM_NO_METADATA, VPMM_ROUTE_OTHER},
+        {VPMM_INVALID, VPMM_ROUTE_OTHER},
+        {VPMM_BROKEN, VPMM_ROUTE_OTHER},
+        {VPMM_SHUT_DOWN, VPMM_ROUTE_OTHER},
+        {VPMM_CAPTURED, VPMM_ROUTE_CAPTURING},
+        {VPMM_NOT_SUPPORTED, VPMM_ROUTE_NO_VMM},
+        {VPMM_OK, VPMM_ROUTE_POOL},
     };
     for (unsigned i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         fakes.heaps[0].malloc_status = answers[i].status;

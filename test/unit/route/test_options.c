@@ -17,6 +17,7 @@ static void defaults_reach_the_heap(void **state)
     assert_int_equal(params->slack_bytes, 256 * MIB);
     assert_int_equal(params->slack_percent, 2);
     assert_int_equal(params->spare_percent, 18);
+    assert_int_equal(params->limit_bytes, 0);
     assert_false(params->free_waits);
 }
 
@@ -28,6 +29,7 @@ static void options_reach_the_heap(void **state)
     fixture.config.slack_is_default = false;
     fixture.config.spare_percent = 3;
     fixture.config.extent_pages_max = 4;
+    fixture.config.limit = (struct vpmm_amount){25, true};
     fixture.config.free_sync = true;
     fixture.config.va_bytes = 3 * GIB + 1;
     (void)sync_malloc(4 * MIB);
@@ -36,16 +38,19 @@ static void options_reach_the_heap(void **state)
     assert_int_equal(params->slack_bytes, 0);
     assert_int_equal(params->slack_percent, 7);
     assert_int_equal(params->spare_percent, 3);
+    assert_int_equal(params->limit_bytes, FAKE_DEVICE_BYTES / 100 * 25);
     assert_int_equal(params->extent_pages_max, 4);
     assert_true(params->free_waits);
     assert_int_equal(params->root_bytes, 3 * GIB + FAKE_GRANULARITY);
 
     fixture.config.pages = (struct vpmm_amount){9, false};
     fixture.config.slack = (struct vpmm_amount){5 * MIB, false};
+    fixture.config.limit = (struct vpmm_amount){100 * MIB, false};
     (void)async_malloc(4 * MIB, 1);
     params = &fakes.heaps[1].params;
     assert_int_equal(params->eager_pages, 9);
     assert_int_equal(params->slack_bytes, 5 * MIB);
+    assert_int_equal(params->limit_bytes, 100 * MIB);
     assert_int_equal(params->slack_percent, 0);
 }
 

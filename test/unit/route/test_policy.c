@@ -9,10 +9,11 @@
 #include <cmocka.h>
 
 enum {
-    N_BOOLEANS = 8
+    N_BOOLEANS = 9
 };
 #define THRESHOLD 100u
 #define DEVICE 1000u
+#define LIMIT 500u
 
 /* Whether the answer `route` is allowed at all: its own cause is there. */
 static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route)
@@ -30,6 +31,8 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
         return q->bytes < THRESHOLD;
     case VPMM_ROUTE_LARGE:
         return q->bytes > DEVICE;
+    case VPMM_ROUTE_LIMITED:
+        return q->bytes > q->limit_bytes;
     case VPMM_ROUTE_EXPLICIT_POOL:
         return q->is_async && q->names_explicit_pool;
     case VPMM_ROUTE_OTHER_POOL:
@@ -44,16 +47,16 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
 /* First causes come before later ones: whoever reads a reason may know that none of those before it
  * applied. */
 static const enum vpmm_route by_weight[] = {
-    VPMM_ROUTE_DISABLED,      VPMM_ROUTE_SMALL,      VPMM_ROUTE_NO_CONTEXT,
-    VPMM_ROUTE_CAPTURING,     VPMM_ROUTE_NO_VMM,     VPMM_ROUTE_LARGE,
-    VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL, VPMM_ROUTE_NO_PEER,
+    VPMM_ROUTE_DISABLED, VPMM_ROUTE_SMALL,   VPMM_ROUTE_NO_CONTEXT,    VPMM_ROUTE_CAPTURING,
+    VPMM_ROUTE_NO_VMM,   VPMM_ROUTE_LARGE,   VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL,
+    VPMM_ROUTE_NO_PEER,  VPMM_ROUTE_LIMITED,
 };
 
 static void every_combination_has_its_first_cause_as_reason(void **state)
 {
     (void)state;
-    static const uint64_t sizes[] = {0,      1,          THRESHOLD - 1, THRESHOLD, THRESHOLD + 1,
-                                     DEVICE, DEVICE + 1, UINT64_MAX};
+    static const uint64_t sizes[] = {LIMIT,     LIMIT + 1,     0,      1,          THRESHOLD - 1,
+                                     THRESHOLD, THRESHOLD + 1, DEVICE, DEVICE + 1, UINT64_MAX};
     unsigned seen[VPMM_ROUTE_COUNT] = {0};
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (unsigned bits = 0; bits < 1u << N_BOOLEANS; bits++) {
@@ -69,6 +72,7 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
                 .names_explicit_pool = bits >> 5 & 1,
                 .peers_possible = bits >> 6 & 1,
                 .is_disabled = bits >> 7 & 1,
+                .limit_bytes = bits >> 8 & 1 ? LIMIT : UINT64_MAX,
             };
             enum vpmm_route expected = VPMM_ROUTE_POOL;
             for (unsigned w = sizeof by_weight / sizeof by_weight[0]; w-- > 0;)
