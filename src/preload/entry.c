@@ -6,6 +6,7 @@
 #include "driver/cuda.h"
 #include "observe/log.h"
 #include "preload/original.h"
+#include "preload/pitch.h"
 #include "preload/report.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct world {
     struct vpmm_driver driver;
     struct vpmm_router *router;
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
+    struct vpmm_pitches pitches;
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
@@ -206,6 +208,11 @@ CUcontext vpmm_entry_primary(CUdevice device)
     return world && device >= 0 && device < VPMM_DEVICES_MAX
                ? atomic_load(&world->primaries[device])
                : NULL;
+}
+
+struct vpmm_pitches *vpmm_entry_pitches(void)
+{
+    return &world_or_null()->pitches;
 }
 
 int vpmm_entry_device_of_pool(CUmemoryPool pool)

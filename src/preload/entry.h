@@ -25,6 +25,10 @@ int vpmm_entry_device_of_pool(CUmemoryPool pool);
 void vpmm_entry_set_primary(CUdevice device, CUcontext context);
 CUcontext vpmm_entry_primary(CUdevice device);
 
+/* What is known of the driver's pitches. Between vpmm_enter and vpmm_leave. */
+struct vpmm_pitches;
+struct vpmm_pitches *vpmm_entry_pitches(void);
+
 /* No allocation ever holds this address: named to the driver in place of one of ours that is no
  * block (any more), it gets the refusal that bare CUDA gives for freed memory. */
 #define VPMM_NO_ALLOCATION ((CUdeviceptr)0x10)

@@ -4,7 +4,10 @@
  * soon will not use any more. */
 #include "preload/entry.h"
 #include "preload/original.h"
+#include "preload/pitch.h"
 #include "preload/stream.h"
+
+#include <stdint.h>
 
 /* What became of a request before the original function was asked. */
 struct answer {
@@ -109,14 +112,57 @@ CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
     return result;
 }
 
+/* The bytes of such rows where the pool may serve them, and their pitch; 0: the original has to. */
+static size_t pitched_bytes(struct vpmm_router *router, size_t width_bytes, size_t height,
+                            unsigned element_bytes, size_t *pitch_out, struct answer *answer)
+{
+    size_t most, bytes;
+    if (!width_bytes || width_bytes > SIZE_MAX - VPMM_PADDING_MAX || !height ||
+        __builtin_mul_overflow(width_bytes + VPMM_PADDING_MAX, height, &most) ||
+        vpmm_router_is_small(router, most))
+        return 0;
+    answer->result = vpmm_capture_refusal(router, NULL);
+    answer->is_final = answer->result != CUDA_SUCCESS;
+    if (answer->is_final) {
+        vpmm_router_refused(router, false);
+        return 0;
+    }
+    *pitch_out = vpmm_pitch_of(vpmm_entry_pitches(), width_bytes, element_bytes);
+    return __builtin_mul_overflow(*pitch_out, height, &bytes) ? 0 : bytes;
+}
+
+static struct answer serve_rows(CUdeviceptr *address_out, size_t *pitch_out, size_t width_bytes,
+                                size_t height, unsigned element_bytes)
+{
+    struct answer answer = {.relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
+    size_t pitch = 0, bytes = 0;
+    struct vpmm_router *router = address_out && pitch_out ? vpmm_enter() : NULL;
+    if (router) {
+        bytes = pitched_bytes(router, width_bytes, height, element_bytes, &pitch, &answer);
+        vpmm_leave();
+    }
+    if (!bytes)
+        return answer;
+    answer = serve((struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
+    if (answer.is_final && answer.result == CUDA_SUCCESS)
+        *pitch_out = pitch;
+    return answer;
+}
+
 CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_out,
                                       size_t width_bytes, size_t height, unsigned element_bytes)
 {
-    struct vpmm_relief relief = {.bytes = width_bytes * height, .may_wait = true, .may_poll = true};
+    struct answer answer = serve_rows(address_out, pitch_out, width_bytes, height, element_bytes);
+    if (answer.is_final)
+        return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve_device(VPMM_DEVICE_OF_CONTEXT, &relief),
+    TRY_RELIEVED(result, relieve(&answer),
                  VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
                                element_bytes));
+    if (result == CUDA_SUCCESS && vpmm_enter()) {
+        vpmm_pitch_seen(vpmm_entry_pitches(), width_bytes, element_bytes, *pitch_out);
+        vpmm_leave();
+    }
     return result;
 }
 

@@ -99,7 +99,7 @@ def _ordinary() -> List[Program]:
     return [
         _cuda("programs", source, name=f"{source}, {cudart}", cudart=cudart,
               passes=passes.get(source, frozenset()), alone=True)
-        for source in ("mixes", "pools", "graphs", "meminfo", "errors", "threads", "reset")
+        for source in ("mixes", "pools", "graphs", "meminfo", "errors", "threads", "reset", "pitches")
         for cudart in (STATIC, SHARED, PER_THREAD)
     ]
 

@@ -61,5 +61,47 @@ class Limit(unittest.TestCase):
         self.assertIn(f'"limit": {24 << 20}, ', done.errors)
 
 
+class Pitch(unittest.TestCase):
+    def as_bare(self, *shapes, mallocs, before=(), **environment):
+        asked = ["init", *before, *(f"rows:{shape}" for shape in shapes)]
+        done = run(*asked, **environment)
+        bare = run(*asked, VPMM_DISABLE=1)
+        self.assertEqual(done.output, bare.output)
+        self.assertEqual([told["devices"][0]["mallocs"] for told in done.statistics], [mallocs] * (mallocs > 0), done.output)
+
+    def test_large_ones_are_served_with_the_pitch_of_bare_cuda(self):
+        self.as_bare("1000:3000:4", "1:10000:8", f"{2 << 20}:4:16", "65537:100:4", "1024:4096:16", f"{5 << 20}:2:8",
+                     mallocs=6)
+
+    def test_small_ones_pass_through(self):
+        self.as_bare("1000:300:4", "1:100:8", "4096:2:16", "1:1000:4", mallocs=0)
+
+    def test_bad_ones_are_refused_as_bare(self):
+        self.as_bare("0:4000000:4", "4000000:0:4", "4000000:4:3", "4000000:4:0", "4000000:4:32", f"{2**64 - 1}:4:4",
+                     f"{2**64 - 4096}:4:4", f"{2**63}:4:4", f"{2**40}:{2**40}:4", mallocs=0)
+
+    def test_larger_than_the_device_is_refused_as_bare(self):
+        self.as_bare(f"{1 << 20}:1000:4", "1000:3000:4", mallocs=1)
+
+    def test_without_a_context_as_bare(self):
+        asked = ["rows:1000:3000:4"]
+        self.assertEqual(lines(*asked), lines(*asked, VPMM_DISABLE=1))
+
+    def test_they_are_blocks_of_cudamalloc(self):
+        ours, bare = (lines("init", "rows:1000:3000:4", "attributes:0", "free:0", "free:0", "rows:1000:3000:4",
+                            "freeasync:1", VPMM_DISABLE=off) for off in (0, 1))
+        self.assertEqual([line.rsplit(" id=", 1)[0].replace("ipc=0", "ipc=1") for line in ours],
+                         [line.rsplit(" id=", 1)[0] for line in bare])
+
+    def test_the_limit_counts_them(self):
+        self.assertEqual(lines("init", "rows:1024:8192:4", "rows:1024:8192:4", VPMM_LIMIT="10M")[1:],
+                         [f"rows 0 pitch 1024 range {8 << 20} 1", "rows 2 pitch 1 range 0 1"])
+
+    def test_the_driver_is_asked_once(self):
+        asked = [f"rows:{width}:3000:4" for width in (1000, 2000, 3000)]
+        done = run("init", *asked, "calls:cuMemAllocPitch")
+        self.assertEqual(done.output.splitlines()[-1], "calls 3")
+
+
 if __name__ == "__main__":
     harness.main()

@@ -8,10 +8,12 @@
  * block I retain:I info   cuMemRetainAllocationHandle, cuMemGetInfo (MiB) setpool         makes a
  * new pool the device's current one capture end     captures on a stream of its own, and ends that
  *   capturing:N     cuMemAllocAsync on that stream
+ *   rows:W:H:E      cuMemAllocPitch, its pitch, and the range seen from the second row
  *   reset           cuDevicePrimaryCtxReset
  *   signal          the action of SIGUSR1; own ignore raise: sets a handler, ignores it, raises it
  *   fault:NAME:NTH:CODE[:forever] struck:NAME   makes a call of the simulated device fail; tells on
  *                   standard error whether it did
+ *   calls:NAME      how often the simulated device was asked for that
  *   fork:TEXT       from here on the parent waits for the child and does what follows too; the
  * child prints TEXT first */
 #define _GNU_SOURCE
@@ -69,6 +71,23 @@ static void allocate(const char *kind, unsigned long mib)
     if (!result && n_blocks < BLOCKS)
         blocks[n_blocks++] = address;
     tell(kind, result);
+}
+
+/* "WIDTH:HEIGHT:ELEMENT", in bytes, rows and bytes. */
+static void rows(const char *text)
+{
+    char *end;
+    size_t width = strtoull(text, &end, 0);
+    size_t height = strtoull(end + 1, &end, 0);
+    unsigned element = (unsigned)strtoul(end + 1, &end, 0);
+    CUdeviceptr address = 0, base = 0;
+    size_t pitch = 1, bytes = 0;
+    CUresult result = cuMemAllocPitch(&address, &pitch, width, height, element);
+    if (!result && n_blocks < BLOCKS)
+        blocks[n_blocks++] = address;
+    if (!result)
+        result = cuMemGetAddressRange(&base, &bytes, address + pitch);
+    printf("%srows %d pitch %zu range %zu %d\n", who, (int)result, pitch, bytes, base == address);
 }
 
 static void range(int block, unsigned long offset)
@@ -194,6 +213,16 @@ static void set_fault(const char *text)
     set(name, nth, code, *end == ':');
 }
 
+static void tell_calls(const char *name)
+{
+    unsigned long long (*calls)(const char *);
+    void *found = dlsym(RTLD_DEFAULT, "vpmm_sim_calls");
+    if (!found)
+        exit(125);
+    memcpy(&calls, &found, sizeof calls);
+    printf("calls %llu\n", calls(name));
+}
+
 static void tell_struck(const char *name)
 {
     _Bool (*struck)(const char *);
@@ -244,10 +273,14 @@ static void act(const char *name, const char *rest)
         (void)signal(SIGUSR1, SIG_IGN);
     else if (strcmp(name, "raise") == 0)
         (void)raise(SIGUSR1);
+    else if (strcmp(name, "rows") == 0)
+        rows(rest);
     else if (strcmp(name, "fault") == 0)
         set_fault(rest);
     else if (strcmp(name, "struck") == 0)
         tell_struck(rest);
+    else if (strcmp(name, "calls") == 0)
+        tell_calls(rest);
     else if (strcmp(name, "fork") == 0)
         split(rest);
     else
