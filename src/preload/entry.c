@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "driver/cuda.h"
 #include "observe/log.h"
+#include "preload/idle.h"
 #include "preload/original.h"
 #include "preload/pitch.h"
 #include "preload/report.h"
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
  * destroyed. */
@@ -24,6 +26,7 @@ struct world {
     struct vpmm_router *router;
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
     struct vpmm_pitches pitches;
+    struct vpmm_idler idler;
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
@@ -103,6 +106,7 @@ static void become_child(void)
     bool had_pool = has_pool(world);
     if (had_pool)
         remove_handler(world);
+    vpmm_idler_forget(&world->idler);
     atomic_store(&the_world, had_pool ? &passing : NULL);
 }
 
@@ -112,11 +116,23 @@ static void say_complaints(const struct vpmm_complaints *complaints)
         vpmm_log(VPMM_LOG_IS_WARNING, "%s", complaints->text[i]);
 }
 
+/* Registered after the driver has registered what ends it, this runs before. */
+static void end_idler(void)
+{
+    struct world *world = world_or_null();
+    if (world)
+        vpmm_idler_end(&world->idler);
+}
+
 static void meet_first_heap(void *self)
 {
     struct world *world = self;
     install_handler(world);
     say_complaints(&world->complaints);
+    if (world->config.idle_ms &&
+        (atexit(end_idler) != 0 ||
+         !vpmm_idler_start(&world->idler, world->router, world->config.idle_ms)))
+        vpmm_log(VPMM_LOG_IS_WARNING, "VPMM_IDLE_MS has no effect: no thread can be had for it");
 }
 
 static void discard(struct world *world)

@@ -255,6 +255,40 @@ enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int number
     return VPMM_OK;
 }
 
+/* ---- idle memory ---- */
+
+static uint64_t count_requests(const struct vpmm_heap *heap)
+{
+    struct vpmm_heap_counts counts;
+    vpmm_heap_counts(heap, &counts);
+    return counts.mallocs + counts.frees + counts.failures;
+}
+
+static void give_back(struct vpmm_router *router, struct vpmm_heap *heap)
+{
+    const struct vpmm_driver *driver = router->driver;
+    int mode;
+    if (driver->capture_relax(driver->self, &mode))
+        return;
+    (void)vpmm_heap_trim_to(heap, 0);
+    driver->capture_restore(driver->self, mode);
+}
+
+void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; i < n; i++) {
+        struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
+        uint64_t requests = count_requests(heap);
+        quiet->looks[i] = quiet->requests[i] == requests ? quiet->looks[i] + 1 : 0;
+        quiet->requests[i] = requests;
+        if (quiet->looks[i] == quiet->looks_min) {
+            quiet->looks[i] = 0;
+            give_back(router, heap);
+        }
+    }
+}
+
 /* While anything captures, nobody else could close what the front caches hold open. */
 struct vpmm_context *vpmm_router_capture_begin(struct vpmm_router *router,
                                                vpmm_stream_handle handle)

@@ -120,6 +120,17 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 #define VPMM_DEVICE_OF_CONTEXT (-1) /* whatever device the current context is of */
 bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief);
 
+/* What a caller that looks now and then has seen: all zero at first but for how often a pool must
+ * have been found without a request in between until its memory is idle. */
+struct vpmm_quiet {
+    unsigned looks_min;
+    unsigned looks[VPMM_DEVICES_MAX]; /* in a row */
+    uint64_t requests[VPMM_DEVICES_MAX];
+};
+/* Gives back what pools hold that are idle now, and then again after as many looks: a free whose
+ * work was not complete may be by then. Needs no current context. */
+void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet);
+
 /* Where the pool of the current context's device is limited: how much it may hold, and how much
  * more than it holds. */
 bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t *left_out);

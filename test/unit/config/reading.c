@@ -56,6 +56,7 @@ void assert_defaults(void)
     assert_true(config.slack_is_default);
     assert_int_equal(config.spare_percent, 18);
     assert_int_equal(config.limit.value, 0);
+    assert_int_equal(config.idle_ms, 0);
     assert_false(config.free_sync);
     assert_false(config.disable);
     assert_true(config.active);

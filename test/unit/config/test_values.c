@@ -84,6 +84,10 @@ static void amounts(void **state)
     read_well("VPMM_LIMIT=1%");
     assert_int_equal(config.limit.value, 1);
     assert_true(config.limit.is_percent);
+    read_well("VPMM_IDLE_MS=1500");
+    assert_int_equal(config.idle_ms, 1500);
+    read_well("VPMM_IDLE_MS=off");
+    assert_defaults();
     read_well("VPMM_LIMIT=none");
     assert_defaults();
 }
@@ -222,7 +226,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},      {"VPMM_ONLY", "not active"},
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},  {"VPMM_DUMP_SIGNAL", "USR1"},
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},    {"VPMM_SPARE", "18%"},
-        {"VPMM_LIMIT", "50%"},
+        {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

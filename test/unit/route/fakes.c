@@ -75,8 +75,26 @@ static enum vpmm_status peer_possible(void *self, int device, int peer, bool *po
     return VPMM_OK;
 }
 
-const struct vpmm_driver fake_driver = {
-    .device_facts = device_facts, .memory_info = memory_info, .peer_possible = peer_possible};
+static enum vpmm_status capture_relax(void *self, int *mode_out)
+{
+    (void)self;
+    *mode_out = 7;
+    fakes.is_relaxed = !fakes.relax_status;
+    return fakes.relax_status;
+}
+
+static void capture_restore(void *self, int mode)
+{
+    (void)self;
+    assert_int_equal(mode, 7);
+    fakes.is_relaxed = false;
+}
+
+const struct vpmm_driver fake_driver = {.device_facts = device_facts,
+                                        .memory_info = memory_info,
+                                        .peer_possible = peer_possible,
+                                        .capture_relax = capture_relax,
+                                        .capture_restore = capture_restore};
 
 /* ---- order ---- */
 
@@ -231,7 +249,17 @@ uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap)
 
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
 {
-    *counts_out = (struct vpmm_heap_counts){.direct_hits = heap->cache_hits};
+    *counts_out = heap->counts;
+    counts_out->direct_hits = heap->cache_hits;
+}
+
+uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes)
+{
+    assert_true(vpmm_lock_none_held());
+    assert_true(fakes.is_relaxed);
+    assert_int_equal(keep_bytes, 0);
+    heap->n_trims_to_nothing++;
+    return 0;
 }
 
 /* What it has cached is one block, of the stream that freed it. */

@@ -31,6 +31,8 @@ struct vpmm_heap {
     struct vpmm_stream freed_stream;
     uint64_t freed_address, given_up_address;
     uint64_t held;
+    struct vpmm_heap_counts counts;
+    unsigned n_trims_to_nothing;
     uint64_t releasable, trimmed; /* what is complete shows once the heap was reaped */
     bool is_reaped;
     bool is_destroyed;
@@ -52,6 +54,8 @@ struct fakes {
     int current; /* context; -1: none */
     enum vpmm_status context_status, stream_status;
     bool is_capturing;
+    bool is_relaxed; /* the thread's capture mode */
+    enum vpmm_status relax_status;
     bool caches;    /* streams are remembered, and what is freed on one is cached */
     char told[512]; /* what the order and the heaps were told about contexts */
 };

@@ -134,6 +134,41 @@ static void memory_goes_back_on_the_current_device(void **state)
     assert_true(relieve(1));
 }
 
+/* How often the heap of `device` was trimmed by so many looks. */
+static unsigned trims_of(struct vpmm_quiet *quiet, int device, int n_looks)
+{
+    unsigned before = fakes.heaps[device].n_trims_to_nothing;
+    while (n_looks-- > 0)
+        vpmm_router_give_back(fixture.router, quiet);
+    assert_false(fakes.is_relaxed);
+    return fakes.heaps[device].n_trims_to_nothing - before;
+}
+
+static void idle_memory_goes_back(void **state)
+{
+    (void)state;
+    struct vpmm_quiet quiet = {.looks_min = 4};
+    struct vpmm_heap_counts *counts = &fakes.heaps[0].counts;
+    vpmm_router_give_back(fixture.router, &quiet);
+    (void)sync_malloc(4 * MIB);
+    (void)async_malloc(4 * MIB, 1);
+    fakes.heaps[0].counts.mallocs = 1;
+    assert_int_equal(trims_of(&quiet, 0, 4), 0);
+    assert_int_equal(trims_of(&quiet, 0, 1), 1);
+    assert_int_equal(trims_of(&quiet, 0, 3), 0);
+    assert_int_equal(trims_of(&quiet, 0, 1), 1);
+    uint64_t *const kinds[] = {&counts->mallocs, &counts->frees, &counts->failures};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(trims_of(&quiet, 0, 3), 0);
+        ++*kinds[i];
+        assert_int_equal(trims_of(&quiet, 0, 4), 0);
+        assert_int_equal(trims_of(&quiet, 0, 1), 1);
+    }
+    assert_int_equal(fakes.heaps[1].n_trims_to_nothing, 8);
+    fakes.relax_status = VPMM_SHUT_DOWN;
+    assert_int_equal(trims_of(&quiet, 0, 8), 0);
+}
+
 static void a_router_that_cannot_be_made_leaves_nothing(void **state)
 {
     (void)state;
@@ -192,6 +227,7 @@ int main(void)
         FIXTURE_TEST(what_the_wait_met_is_passed_on),
         FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),
+        FIXTURE_TEST(idle_memory_goes_back),
         FIXTURE_TEST(a_router_that_cannot_be_made_leaves_nothing),
         FIXTURE_TEST(a_free_goes_into_the_cache_of_the_heap_that_has_it),
         FIXTURE_TEST(heaps_are_looked_up_by_device),
