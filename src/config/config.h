@@ -41,7 +41,7 @@ struct vpmm_config {
     bool slack_is_default;     /* max(256M, 2%) */
     uint64_t spare_percent;    /* of the most ever live */
     struct vpmm_amount limit;  /* bytes, or percent of the device; 0: none */
-    uint64_t idle_ms; /* after which memory that is not used is given back; 0: never */
+    uint64_t idle_ms;          /* after which memory that is not used is given back; 0: never */
     bool free_sync;
     bool disable;
     bool active;     /* this program is one that VPMM_ONLY names, or VPMM_ONLY is not set */
