@@ -4,6 +4,14 @@
  * original call. */
 #include "preload/entry.h"
 #include "preload/original.h"
+#include "preload/relief.h"
+
+/* A context takes memory of its device, whatever device is current. */
+#define TRY_ON(device, result, call)                                                               \
+    do {                                                                                           \
+        struct vpmm_relief relief = {.may_poll = true};                                            \
+        VPMM_TRY_RELIEVED(result, vpmm_relieve_device(device, &relief), call);                     \
+    } while (0)
 
 static CUresult made(CUdevice device, CUresult result)
 {
@@ -17,29 +25,39 @@ static CUresult made(CUdevice device, CUresult result)
 
 CUresult vpmm_wrap_cuCtxCreate(CUcontext *context_out, unsigned flags, CUdevice device)
 {
-    return made(device, VPMM_ORIGINAL(cuCtxCreate, context_out, flags, device));
+    CUresult result;
+    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate, context_out, flags, device));
+    return made(device, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v2(CUcontext *context_out, unsigned flags, CUdevice device)
 {
-    return made(device, VPMM_ORIGINAL(cuCtxCreate_v2, context_out, flags, device));
+    CUresult result;
+    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v2, context_out, flags, device));
+    return made(device, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v3(CUcontext *context_out, void *affinities, int n, unsigned flags,
                                   CUdevice device)
 {
-    return made(device, VPMM_ORIGINAL(cuCtxCreate_v3, context_out, affinities, n, flags, device));
+    CUresult result;
+    TRY_ON(device, result,
+           VPMM_ORIGINAL(cuCtxCreate_v3, context_out, affinities, n, flags, device));
+    return made(device, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v4(CUcontext *context_out, void *params, unsigned flags,
                                   CUdevice device)
 {
-    return made(device, VPMM_ORIGINAL(cuCtxCreate_v4, context_out, params, flags, device));
+    CUresult result;
+    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v4, context_out, params, flags, device));
+    return made(device, result);
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxRetain(CUcontext *context_out, CUdevice device)
 {
-    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, context_out, device);
+    CUresult result;
+    TRY_ON(device, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, context_out, device));
     (void)made(device, result);
     if (result == CUDA_SUCCESS && context_out)
         vpmm_entry_set_primary(device, *context_out);

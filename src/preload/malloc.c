@@ -5,6 +5,7 @@
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/pitch.h"
+#include "preload/relief.h"
 #include "preload/stream.h"
 
 #include <stdint.h>
@@ -17,24 +18,6 @@ struct answer {
     vpmm_stream_handle stream; /* of the request; NULL: cudaMalloc */
     struct vpmm_relief relief;
 };
-
-/* An original call that allocates, tried again as long as `has_relief` makes room for it. */
-#define TRY_RELIEVED(result, has_relief, call)                                                     \
-    do {                                                                                           \
-        (result) = (call);                                                                         \
-        while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (has_relief))                               \
-            (result) = (call);                                                                     \
-    } while (0)
-
-static bool relieve_device(int device, struct vpmm_relief *relief)
-{
-    struct vpmm_router *router = vpmm_enter();
-    if (!router)
-        return false;
-    bool has_room = vpmm_router_relieve(router, device, relief);
-    vpmm_leave();
-    return has_room;
-}
 
 /* On the device that the request was for, whatever device is current. */
 static bool relieve(struct answer *answer)
@@ -108,7 +91,7 @@ CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
+    VPMM_TRY_RELIEVED(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
     return result;
 }
 
@@ -156,9 +139,9 @@ CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_ou
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer),
-                 VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
-                               element_bytes));
+    VPMM_TRY_RELIEVED(result, relieve(&answer),
+                      VPMM_ORIGINAL(cuMemAllocPitch_v2, address_out, pitch_out, width_bytes, height,
+                                    element_bytes));
     if (result == CUDA_SUCCESS && vpmm_enter()) {
         vpmm_pitch_seen(vpmm_entry_pitches(), width_bytes, element_bytes, *pitch_out);
         vpmm_leave();
@@ -172,8 +155,8 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
     bool is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     struct vpmm_relief relief = {.bytes = bytes, .may_poll = true};
     CUresult result;
-    TRY_RELIEVED(result, is_device && relieve_device(properties->location.id, &relief),
-                 VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
+    VPMM_TRY_RELIEVED(result, is_device && vpmm_relieve_device(properties->location.id, &relief),
+                      VPMM_ORIGINAL(cuMemCreate, handle_out, bytes, properties, flags));
     return result;
 }
 
@@ -183,8 +166,8 @@ CUresult vpmm_wrap_cuMemAllocAsync(CUdeviceptr *address_out, size_t bytes, CUstr
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer),
-                 VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
+    VPMM_TRY_RELIEVED(result, relieve(&answer),
+                      VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
     return result;
 }
 
@@ -194,8 +177,8 @@ CUresult vpmm_wrap_cuMemAllocAsync_ptsz(CUdeviceptr *address_out, size_t bytes, 
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer),
-                 VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
+    VPMM_TRY_RELIEVED(result, relieve(&answer),
+                      VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
     return result;
 }
 
@@ -213,8 +196,8 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t byte
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer),
-                 VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
+    VPMM_TRY_RELIEVED(result, relieve(&answer),
+                      VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
     return result;
 }
 
@@ -225,7 +208,8 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address_out, size_t
     if (answer.is_final)
         return answer.result;
     CUresult result;
-    TRY_RELIEVED(result, relieve(&answer),
-                 VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
+    VPMM_TRY_RELIEVED(
+        result, relieve(&answer),
+        VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
     return result;
 }

@@ -103,5 +103,21 @@ class Pitch(unittest.TestCase):
         self.assertEqual(done.output.splitlines()[-1], "calls 3")
 
 
+class Relief(unittest.TestCase):
+    def test_others_get_what_the_pool_does_not_use(self):
+        for name in "cuStreamCreate", "cuGraphInstantiate", "cuGraphLaunch", "cuCtxCreate":
+            with self.subTest(name=name):
+                asked = ["init", "malloc:64", "free:0", f"fault:{name}:1:2", "others", f"struck:{name}"]
+                done = run(*asked)
+                self.assertIn("struck 1", done.errors)
+                self.assertEqual([line.split()[-1] for line in done.output.splitlines()], ["0"] * 9, done.output)
+                self.assertGreater(done.statistics[0]["devices"][0]["trimmed_bytes"], 64 << 20)
+                self.assertIn(" 2\n", run(*asked, VPMM_DISABLE=1).output)
+
+    def test_what_cannot_be_helped_is_refused_as_bare(self):
+        asked = ["init", "malloc:64", "fault:cuStreamCreate:1:2:forever", "others"]
+        self.assertEqual(lines(*asked), lines(*asked, VPMM_DISABLE=1))
+
+
 if __name__ == "__main__":
     harness.main()

@@ -8,6 +8,7 @@
  * block I retain:I info   cuMemRetainAllocationHandle, cuMemGetInfo (MiB) setpool         makes a
  * new pool the device's current one capture end     captures on a stream of its own, and ends that
  *   capturing:N     cuMemAllocAsync on that stream
+ *   others          creates and launches what the pool does not serve
  *   rows:W:H:E      cuMemAllocPitch, its pitch, and the range seen from the second row
  *   reset           cuDevicePrimaryCtxReset
  *   signal          the action of SIGUSR1; own ignore raise: sets a handler, ignores it, raises it
@@ -199,6 +200,26 @@ static void split(const char *text)
 }
 
 /* "NAME:NTH:CODE", or with ":forever" behind it: asks the simulated device to fail. */
+/* A stream, a graph and a context, none of which the pool serves. */
+static void make_others(void)
+{
+    CUstream made;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUcontext current = NULL, other;
+    tell("stream", cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
+    tell("begin", cuStreamBeginCapture(made, CU_STREAM_CAPTURE_MODE_RELAXED));
+    tell("end", cuStreamEndCapture(made, &graph));
+    tell("instantiate", cuGraphInstantiate(&exec, graph, 0));
+    tell("launch", cuGraphLaunch(exec, made));
+    (void)cuCtxGetCurrent(&current);
+    CUresult (*create)(CUcontext *, unsigned, CUdevice);
+    void *found = dlsym(RTLD_DEFAULT, "cuCtxCreate_v2");
+    memcpy(&create, &found, sizeof create);
+    tell("context", create(&other, 0, 0));
+    (void)cuCtxSetCurrent(current);
+}
+
 static void set_fault(const char *text)
 {
     void (*set)(const char *, unsigned long long, CUresult, _Bool);
@@ -273,6 +294,8 @@ static void act(const char *name, const char *rest)
         (void)signal(SIGUSR1, SIG_IGN);
     else if (strcmp(name, "raise") == 0)
         (void)raise(SIGUSR1);
+    else if (strcmp(name, "others") == 0)
+        make_others();
     else if (strcmp(name, "rows") == 0)
         rows(rest);
     else if (strcmp(name, "fault") == 0)

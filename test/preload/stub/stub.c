@@ -57,6 +57,26 @@
     X(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, 1, 0)                \
     X(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0, 0)                                       \
     X(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, 1, 0)                                  \
+    X(cuArrayCreate_v2, "cuArrayCreate", 3020, 0, 0)                                               \
+    X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0, 0)                                           \
+    X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0, 0)                                \
+    X(cuModuleLoad, "cuModuleLoad", 2000, 0, 0)                                                    \
+    X(cuModuleLoadData, "cuModuleLoadData", 2000, 0, 0)                                            \
+    X(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0, 0)                                        \
+    X(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0, 0)                                  \
+    X(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0, 0)                                         \
+    X(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0, 0)                                 \
+    X(cuStreamCreate, "cuStreamCreate", 2000, 0, 0)                                                \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0, 0)                        \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0, 0)                     \
+    X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0, 0)                   \
+    X(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 1, 0)              \
+    X(cuGraphUpload, "cuGraphUpload", 11010, 0, 0)                                                 \
+    X(cuGraphUpload_ptsz, "cuGraphUpload", 11010, 1, 0)                                            \
+    X(cuGraphLaunch, "cuGraphLaunch", 10000, 0, 0)                                                 \
+    X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, 1, 0)                                            \
+    X(cuArrayCreate, "cuArrayCreate", 2000, 0, 0)                                                  \
+    X(cuArray3DCreate, "cuArray3DCreate", 2000, 0, 0)                                              \
     X(cuCtxCreate, "cuCtxCreate", 2000, 0, 0)                                                      \
     X(cuCtxCreate_v2, "cuCtxCreate", 3020, 0, 0)                                                   \
     X(cuCtxCreate_v3, "cuCtxCreate", 11040, 0, 0)                                                  \
