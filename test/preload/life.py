@@ -80,6 +80,15 @@ class Processes(Life):
 
 
 class Places(Life):
+    def test_program_with_mappings_of_its_own(self):
+        source = os.path.join(harness.options.root, "test", "programs", "vmm.c")
+        path = harness.compile("own-mappings", source, "-isystem", harness.options.cuda_headers,
+                               os.path.join(harness.options.sim, "libcuda.so.1"), "-ldl", "-lpthread")
+        run, bare = (harness.run_simulated(path, preload=preload) for preload in (None, []))
+        self.assertEqual((run.status, run.output, run.errors), (bare.status, bare.output, ""))
+        for told in run.statistics:
+            self.assertEqual(told["devices"][0]["live_bytes"], 0)
+
     def test_device_without_virtual_memory_management(self):
         run = self.as_bare("quiet", VPMM_SIM_VMM=0, VPMM_LOG="info", VPMM_IDLE_MS=1)
         self.assertEqual(run.output, "threads more: 0\n")

@@ -32,6 +32,27 @@ static void weakness_w1_no_address_space_is_lost(void **state)
     fixture_teardown(&f);
 }
 
+/* While one free is inside the driver, others allocate, grow and free. */
+static void weakness_w17_nobody_waits_for_anothers_driver_call(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct freeing freeing;
+    rules_setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, a);
+    stop_arm(&f);
+    freeing_start(&freeing, &f, p, a);
+    stop_await();
+    uint64_t q = fixture_malloc(&f, 6, NULL);
+    SAME(10, fixture_totals(&f).held_pages);
+    fixture_free(&f, q, NULL);
+    stop_open();
+    freeing_end(&freeing);
+    SAME(VPMM_OK, freeing.status);
+    fixture_teardown(&f);
+}
+
 /* Neighbours of two streams, both complete, serve one request without a move. */
 static void weakness_w6_complete_neighbours_have_no_owner(void **state)
 {
@@ -366,6 +387,7 @@ int main(void)
         cmocka_unit_test(weakness_w11_growth_comes_before_a_wait_on_the_device),
         cmocka_unit_test(weakness_w13_cudamalloc_gets_complete_pages_only),
         cmocka_unit_test(weakness_w14_another_device_reaches_every_page),
+        cmocka_unit_test(weakness_w17_nobody_waits_for_anothers_driver_call),
         cmocka_unit_test(weakness_w22_a_request_larger_than_a_root),
         cmocka_unit_test(weakness_w23_pages_outlive_the_stream_that_freed_them),
         cmocka_unit_test(weakness_w24_a_reset_takes_cudamalloc_memory_along),
