@@ -8,8 +8,6 @@
 #include "preload/relief.h"
 #include "preload/stream.h"
 
-#include <stdint.h>
-
 /* What became of a request before the original function was asked. */
 struct answer {
     bool is_final; /* the program gets `result`: served by the pool, or refused by the driver */
@@ -96,21 +94,12 @@ CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
 }
 
 /* The bytes of such rows where the pool may serve them, and their pitch; 0: the original has to. */
-static size_t pitched_bytes(struct vpmm_router *router, size_t width_bytes, size_t height,
-                            unsigned element_bytes, size_t *pitch_out, struct answer *answer)
+static size_t pitched_bytes(size_t width_bytes, size_t height, unsigned element_bytes,
+                            size_t *pitch_out)
 {
-    size_t most, bytes;
-    if (!width_bytes || width_bytes > SIZE_MAX - VPMM_PADDING_MAX || !height ||
-        __builtin_mul_overflow(width_bytes + VPMM_PADDING_MAX, height, &most) ||
-        vpmm_router_is_small(router, most))
-        return 0;
-    answer->result = vpmm_capture_refusal(router, NULL);
-    answer->is_final = answer->result != CUDA_SUCCESS;
-    if (answer->is_final) {
-        vpmm_router_refused(router, false);
-        return 0;
-    }
-    *pitch_out = vpmm_pitch_of(vpmm_entry_pitches(), width_bytes, element_bytes);
+    size_t bytes;
+    *pitch_out =
+        width_bytes && height ? vpmm_pitch_of(vpmm_entry_pitches(), width_bytes, element_bytes) : 0;
     return __builtin_mul_overflow(*pitch_out, height, &bytes) ? 0 : bytes;
 }
 
@@ -119,9 +108,8 @@ static struct answer serve_rows(CUdeviceptr *address_out, size_t *pitch_out, siz
 {
     struct answer answer = {.relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
     size_t pitch = 0, bytes = 0;
-    struct vpmm_router *router = address_out && pitch_out ? vpmm_enter() : NULL;
-    if (router) {
-        bytes = pitched_bytes(router, width_bytes, height, element_bytes, &pitch, &answer);
+    if (address_out && pitch_out && vpmm_enter()) {
+        bytes = pitched_bytes(width_bytes, height, element_bytes, &pitch);
         vpmm_leave();
     }
     if (!bytes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The pitch that the driver gives rows. It is the width rounded up to a unit that the driver names
- * nowhere, so it is asked: by small allocations of one row, three for each device and element size,
- * which are never freed, because a free would wait for the program's work. Where their answers
- * follow no such rule, or any later answer does not, nothing is known any more. */
+/* The pitch that the driver gives rows: the width, rounded up to the alignment of textures. That is
+ * written nowhere, so it is believed only of widths of which an answer of the driver has shown it:
+ * by device, element size, and whether the width itself is so aligned. One answer that is otherwise
+ * ends it for that device and element size. */
 #ifndef VPMM_PRELOAD_PITCH_H
 #define VPMM_PRELOAD_PITCH_H
 
@@ -13,22 +13,17 @@
 
 #define VPMM_ELEMENT_SIZES 3
 
-/* By device and element size: the unit; 0 where it was not asked, or VPMM_NO_PITCH. */
+/* All zero at first. */
 struct vpmm_pitches {
-    atomic_uint units[VPMM_DEVICES_MAX][VPMM_ELEMENT_SIZES];
+    atomic_uint seen[VPMM_DEVICES_MAX][VPMM_ELEMENT_SIZES][2];
 };
-#define VPMM_NO_PITCH 1u
 
 /* The pitch of rows of `width_bytes` on the device of the current context; 0: unknown, or the
- * driver would refuse such rows. Asks the driver where need be, which any capture that forbids
- * allocations here must not be under way for. */
+ * driver would refuse such rows. */
 size_t vpmm_pitch_of(struct vpmm_pitches *pitches, size_t width_bytes, unsigned element_bytes);
 
 /* The driver gave such rows that pitch on the device of the current context. */
 void vpmm_pitch_seen(struct vpmm_pitches *pitches, size_t width_bytes, unsigned element_bytes,
                      size_t pitch_bytes);
-
-/* More than any driver pads a row by: what is small even so needs no question. */
-#define VPMM_PADDING_MAX 4095u
 
 #endif

@@ -299,6 +299,8 @@ bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t
         return false;
     const struct device *device = &router->devices[vpmm_context_device(context)];
     const struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    if (!device->facts.has_vmm || device->is_off)
+        return false;
     uint64_t held = heap ? vpmm_heap_held_bytes(heap) : 0;
     *limit_out = device->limit_bytes;
     *left_out = held < device->limit_bytes ? device->limit_bytes - held : 0;

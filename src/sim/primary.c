@@ -39,6 +39,8 @@ static int attribute_of(const struct sim *sim, CUdevice_attribute attribute, CUd
         return 1;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         return 9;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
+        return 512;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         return 132;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:

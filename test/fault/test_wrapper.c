@@ -140,17 +140,19 @@ static void expect_recovery(bool is_pool_due)
     expect_success(cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-/* Pitched memory as large as the device needs all that the pool has. A look at the free memory
+/* One physical handle as large as the device needs all that the pool has. A look at the free memory
  * closes the batches of frees; here an event completes only when somebody waits. */
 static void expect_all_given_back(const struct act *act)
 {
-    CUdeviceptr all = 0;
-    size_t pitch, free_bytes, total_bytes;
+    CUmemGenericAllocationHandle all = 0;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    size_t free_bytes, total_bytes;
     struct sim_counts counts;
     expect_success(cuMemGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo");
     expect_success(cuCtxSynchronize(), "cuCtxSynchronize");
-    expect_success(cuMemAllocPitch(&all, &pitch, MIB, act->device_mib, 4), "cuMemAllocPitch");
-    expect_success(cuMemFree(all), "cuMemFree");
+    expect_success(cuMemCreate(&all, act->device_mib * MIB, &properties, 0), "cuMemCreate");
+    expect_success(cuMemRelease(all), "cuMemRelease");
     vpmm_sim_live_counts(&counts);
     if (counts.plain || counts.async)
         complain("%llu and %llu allocations are left", (unsigned long long)counts.plain,

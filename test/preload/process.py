@@ -98,8 +98,8 @@ class Served(unittest.TestCase):
                 self.assertFalse(self.is_served("init", f"{kind}:1", "attributes:0"))
         self.assertFalse(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="no-such-program"))
         self.assertTrue(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="one,driver-sim"))
-        self.assertTrue(self.is_served("init", "pitch:8", "attributes:0"))
-        self.assertFalse(self.is_served("init", "pitch:1", "attributes:0", VPMM_MIN_SIZE="2M"))
+        self.assertFalse(self.is_served("init", "pitch:8", "attributes:0"))
+        self.assertTrue(self.is_served("init", "pitch:8", "pitch:8", "attributes:1"))
         self.assertFalse(self.is_served("init", "setpool", "async:8", "attributes:0"))
 
     def test_per_thread_default_stream(self):
