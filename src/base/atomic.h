@@ -53,6 +53,8 @@ typedef _Atomic uint32_t vpmm_atomic32;
 #define vpmm_hint_store(object, value) atomic_store_explicit(object, value, memory_order_relaxed)
 #define vpmm_hint_xor(object, value)                                                               \
     ((void)atomic_fetch_xor_explicit(object, value, memory_order_relaxed))
+#define vpmm_hint_add(object, value)                                                               \
+    ((void)atomic_fetch_add_explicit(object, value, memory_order_relaxed))
 
 /* One compare-and-swap; on failure `*expected` holds what was found. */
 #define vpmm_atomic_swap_if(object, expected, value)                                               \

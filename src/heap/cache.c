@@ -152,7 +152,8 @@ static VPMM_WITHIN uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *l
                                      .context_id = vpmm_context_id(request->context),
                                      .stream_id = stream_id,
                                      .id = next_id(heap, lane),
-                                     .is_async = stream_id != 0};
+                                     .is_async = stream_id != 0,
+                                     .mempool = vpmm_mempool_number(request)};
     uint32_t number = lane->cached[i - 1].number;
     lane->cached[i - 1] = lane->cached[--lane->n];
     vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
@@ -178,6 +179,8 @@ static VPMM_WITHIN enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
         if (has_habits && *address_out != habit)
             vpmm_habit_keep(heap->habits, key, *address_out);
         vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+        if (has_habits)
+            vpmm_mempool_note_hit(heap, request->mempool);
     }
     vpmm_lane_give(lane);
     if (i > 0)

@@ -47,10 +47,27 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params 
  * NULL is accepted. */
 void vpmm_heap_destroy(struct vpmm_heap *heap);
 
+/* One of CUDA's memory pools, as far as a heap serves it. Whoever made it keeps it in place as long
+ * as the heap lives. Any thread; marked fields are its maker's to write. */
+struct vpmm_mempool {
+    uint32_t number;               /* maker */
+    uint64_t limit_bytes;          /* maker: of its live blocks; 0: none */
+    vpmm_atomic64 threshold_bytes; /* maker: what it may hold after a synchronisation */
+    vpmm_atomic32 is_cautious;     /* maker: what other streams freed is not asked about */
+    vpmm_atomic32 waits_never;     /* maker: a stream is not made to wait for another's free */
+    vpmm_atomic32 was_used;        /* a block of it was served */
+    vpmm_atomic32 is_asked;        /* somebody looked at its figures: from then on they are exact */
+    vpmm_atomic64 used_high_bytes, reserved_high_bytes;
+    vpmm_atomic64 kept_bytes; /* not of the default one: the most of it that was ever live, or what
+                                 it was trimmed to since */
+};
+void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t limit_bytes);
+
 struct vpmm_request {
     uint64_t bytes;                   /* not 0, at most the device */
     struct vpmm_context *context;     /* the allocating context */
     const struct vpmm_stream *stream; /* NULL: cudaMalloc; else cudaMallocAsync on it */
+    struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original
@@ -124,6 +141,23 @@ uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap);
 
 /* Bytes that vpmm_heap_trim could give back now, as far as vpmm_heap_reap has shown. */
 uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap);
+
+/* What its blocks here are and were. The default one has all that the heap holds and that other
+ * memory is not made of; the others have what was live of them, because the heap is one. */
+struct vpmm_mempool_figures {
+    uint64_t used_bytes, used_high_bytes, reserved_bytes, reserved_high_bytes;
+};
+void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
+                               struct vpmm_mempool_figures *figures_out);
+/* The highest figures start anew from the present ones. */
+void vpmm_heap_mempool_reset_used(struct vpmm_heap *heap, struct vpmm_mempool *mempool);
+void vpmm_heap_mempool_reset_reserved(struct vpmm_heap *heap, struct vpmm_mempool *mempool);
+/* Whether its limit allows so many bytes more. */
+bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
+                                uint64_t bytes);
+/* Gives back to the device what it reserves beyond `keep_bytes`, as far as work is complete. */
+void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
+                            uint64_t keep_bytes);
 
 /* The context is gone: its cudaMalloc memory is free and complete, as bare CUDA would have freed
  * it; cudaMallocAsync memory stays live. To be called after vpmm_order_context_left(..., true). */

@@ -148,6 +148,23 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
 
+/* ---- mempool.c ---- */
+
+/* A block of it was served: its highest figures may be higher. */
+void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
+/* The same of the bytes used alone, for whoever had the block from a lane; that takes no more than
+ * was live before, unless the highest figures began anew, and is left out until somebody asks. */
+VPMM_APART void vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
+static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
+{
+    if (mempool && vpmm_hint_load(&mempool->is_asked))
+        vpmm_mempool_note_used(heap, mempool);
+}
+static inline uint32_t vpmm_mempool_number(const struct vpmm_request *request)
+{
+    return request->mempool ? request->mempool->number : VPMM_MEMPOOL_DEFAULT;
+}
+
 /* ---- wait.c ---- */
 
 uint64_t vpmm_now_ms(void);

@@ -97,6 +97,11 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
     return status;
 }
 
+static bool may_wait_on_device(const struct vpmm_request *request)
+{
+    return !request->mempool || !vpmm_atomic_load(&request->mempool->waits_never);
+}
+
 /* Whether anything may still become usable without the program doing anything. What a front cache
  * holds counts for nothing until it is in the pool. */
 static bool may_change(struct vpmm_heap *heap, const struct vpmm_stream *own)
@@ -183,8 +188,10 @@ enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *addre
     enum vpmm_status status = try_again(serving, address_out);
     if (status != VPMM_NO_MEMORY || !could_suffice(serving))
         return status;
-    status = serving->request->stream ? wait_on_device(serving, address_out)
-                                      : wait_on_host(serving, address_out);
+    if (!serving->request->stream)
+        status = wait_on_host(serving, address_out);
+    else if (may_wait_on_device(serving->request))
+        status = wait_on_device(serving, address_out);
     if (status == VPMM_NO_MEMORY)
         status = poll_for_a_while(serving, address_out);
     return status;

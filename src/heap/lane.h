@@ -40,17 +40,17 @@ struct vpmm_cached {
 
 struct vpmm_lane {
     _Alignas(64) struct vpmm_latch latch;
-    uint32_t n;               /* regions that it holds */
-    vpmm_atomic64 stream_id;  /* 0: nobody's yet */
-    vpmm_fence batch;         /* open, or VPMM_FENCE_NONE */
-    uint32_t n_joined;        /* frees in the batch */
-    uint32_t n_joined_max;    /* then it is closed */
-    uint64_t joined_pages;    /* of all those frees */
-    vpmm_atomic32 is_robbed;  /* what it held went to the pool for somebody else's request */
-    vpmm_atomic64 layout;     /* its part of the device's: habit.h */
-    uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
+    uint32_t n;                   /* regions that it holds */
+    vpmm_atomic64 stream_id;      /* 0: nobody's yet */
+    vpmm_fence batch;             /* open, or VPMM_FENCE_NONE */
+    uint32_t n_joined;            /* frees in the batch */
+    uint32_t n_joined_max;        /* then it is closed */
+    uint64_t joined_pages;        /* of all those frees */
+    vpmm_atomic64 layout;         /* its part of the device's: habit.h */
+    struct vpmm_pool_share share; /* requests on other lanes read the layout and how it begins */
+    vpmm_atomic32 is_robbed;      /* what it held went to the pool for somebody else's request */
+    uint64_t next_id, end_id;     /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
-    struct vpmm_pool_share share;
     struct vpmm_lane *next; /* of those that have had a stream */
     struct vpmm_cached cached[VPMM_LANE_REGIONS];
 };

@@ -203,6 +203,14 @@ static enum vpmm_status serve_in_crowd(struct vpmm_serving *serving, uint64_t *a
     return vpmm_serving_fit(serving, address_out);
 }
 
+/* Whether the memory pool wants no block reused because its work was seen to be complete: only what
+ * the stream itself freed, and what a synchronisation has shown. */
+static bool is_cautious(const struct vpmm_serving *serving)
+{
+    const struct vpmm_mempool *mempool = serving->request->mempool;
+    return mempool && vpmm_atomic_load(&mempool->is_cautious);
+}
+
 /* What the lane does not have is looked for among all that is free and complete by now, merged as
  * far as it can be: a fit that knows only a part of that leaves holes that later requests pay for.
  */
@@ -213,10 +221,12 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
         status = serve_in_crowd(serving, address_out);
     if (status != VPMM_NOT_FOUND)
         return status;
-    (void)vpmm_cache_gather(serving->heap, serving->request->stream);
-    (void)vpmm_heap_settle(serving->heap);
+    if (!is_cautious(serving)) {
+        (void)vpmm_cache_gather(serving->heap, serving->request->stream);
+        (void)vpmm_heap_settle(serving->heap);
+    }
     status = vpmm_serving_fit(serving, address_out);
-    if (status == VPMM_NOT_FOUND && vpmm_heap_settle_rest(serving->heap))
+    if (status == VPMM_NOT_FOUND && !is_cautious(serving) && vpmm_heap_settle_rest(serving->heap))
         status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
@@ -267,7 +277,8 @@ static struct vpmm_owner owner_of(const struct vpmm_request *request)
     return (struct vpmm_owner){.bytes = request->bytes,
                                .context_id = vpmm_context_id(request->context),
                                .stream_id = request->stream ? request->stream->id : 0,
-                               .is_async = request->stream != NULL};
+                               .is_async = request->stream != NULL,
+                               .mempool = vpmm_mempool_number(request)};
 }
 
 /* 0: no heap can serve it. */
@@ -325,6 +336,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         remember(&serving, *address_out);
     if (status == VPMM_NO_MEMORY && serving.is_limited)
         status = VPMM_LIMITED;
+    if (!status && request->mempool)
+        vpmm_mempool_note(heap, request->mempool);
     vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
     return status;
 }

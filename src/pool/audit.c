@@ -7,6 +7,7 @@
 struct sums {
     uint64_t regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
     uint64_t live_bytes, n_regions, mappings, homes, held_pages, fixed;
+    uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_regions, cached_pages;
     uint64_t growable, growable_pending, idle_zombies;
@@ -63,6 +64,15 @@ static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region
     sums->whole_pages += waits ? 0 : vpmm_extent_whole_pages(pool, &span);
 }
 
+static void sum_live(struct sums *sums, const struct vpmm_region *region)
+{
+    struct vpmm_tallied block = vpmm_region_tallied(region);
+    sums->live_bytes += block.bytes;
+    sums->mempool_bytes[block.mempool] +=
+        (block.bytes + VPMM_MEMPOOL_UNIT - 1) / VPMM_MEMPOOL_UNIT * VPMM_MEMPOOL_UNIT;
+    sums->other_pages += block.mempool == VPMM_MEMPOOL_DEFAULT ? 0 : block.pages;
+}
+
 static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm_root *root,
                                  struct sums *sums)
 {
@@ -83,7 +93,8 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         sums->pages[is_cached ? VPMM_REGION_LIVE : state] += vpmm_region_pages(region);
         sums->cached_regions += is_cached;
         sums->cached_pages += is_cached ? vpmm_region_pages(region) : 0;
-        sums->live_bytes += state == VPMM_REGION_LIVE ? vpmm_atomic_load(&region->bytes) : 0;
+        if (state == VPMM_REGION_LIVE)
+            sum_live(sums, region);
         page += vpmm_region_pages(region);
         left = region;
     }
@@ -305,6 +316,11 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
         return "what the front caches hold is not the sum over cached regions";
     if (sums->live_bytes != vpmm_atomic_load(&counters->live_bytes) + cached.live_bytes)
         return "the running total of live bytes is not their sum";
+    for (uint32_t i = 0; i < VPMM_MEMPOOLS; i++)
+        if (i != VPMM_MEMPOOL_NONE && sums->mempool_bytes[i] != vpmm_pool_mempool_bytes(pool, i))
+            return "what counts to a memory pool is not the sum over its blocks";
+    if (sums->other_pages != vpmm_pool_other_pages(pool))
+        return "what does not count to the default memory pool is not the sum over such blocks";
     if (sums->homes != vpmm_atomic_load(&counters->extents) ||
         sums->held_pages != vpmm_atomic_load(&counters->held_pages) ||
         sums->mappings != vpmm_atomic_load(&counters->mappings) ||

@@ -28,14 +28,28 @@ void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t
     change(&share->live_bytes, live_bytes);
 }
 
-static void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes)
+VPMM_APART static void tally_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
+                                    uint32_t mempool, bool is_added)
 {
-    vpmm_share_change(share, 1, pages, -bytes);
+    const struct vpmm_tallied block = {pages, bytes, mempool};
+    vpmm_tally_change(&share->tally, &block, is_added);
 }
 
-static void discount_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes)
+/* Most blocks change no tally: nothing is made ready for it before that is known. */
+static VPMM_WITHIN void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
+                                     uint64_t word)
+{
+    vpmm_share_change(share, 1, pages, -bytes);
+    if (vpmm_word_has_tally(word, bytes))
+        tally_cached(share, pages, bytes, vpmm_word_tallied(word), false);
+}
+
+static VPMM_WITHIN void discount_cached(struct vpmm_pool_share *share, uint64_t pages,
+                                        uint64_t bytes, uint64_t word)
 {
     vpmm_share_change(share, (uint64_t)-1, -pages, bytes);
+    if (vpmm_word_has_tally(word, bytes))
+        tally_cached(share, pages, bytes, vpmm_word_tallied(word), true);
 }
 
 void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out)
@@ -80,7 +94,7 @@ bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_
         return false;
     vpmm_atomic_store(&region->fence, fence);
     vpmm_atomic_store(&region->stream_id, stream_id);
-    count_cached(share, live->pages, live->bytes);
+    count_cached(share, live->pages, live->bytes, live->word);
     return true;
 }
 
@@ -89,8 +103,9 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
 {
     struct vpmm_region *region = record_of(pool, number);
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
-    discount_cached(share, vpmm_region_pages(region), owner->bytes);
     vpmm_region_own(region, owner);
+    discount_cached(share, vpmm_region_pages(region), owner->bytes,
+                    vpmm_atomic_load(&region->word));
     return vpmm_atomic_load(&region->address);
 }
 
@@ -104,7 +119,8 @@ void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_comp
         .owner = {.stream_id = vpmm_atomic_load(&region->stream_id)},
     };
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
-    discount_cached(share, vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
+    discount_cached(share, vpmm_region_pages(region), vpmm_atomic_load(&region->bytes),
+                    vpmm_atomic_load(&region->word));
     vpmm_region_turn_merged(pool, number, &content);
 }
 

@@ -14,13 +14,10 @@
 #include "pool/policy.h"
 #include "pool/pool.h"
 #include "pool/share.h"
+#include "pool/tally.h"
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
-/* Of a record's word. */
-#define VPMM_REGION_STATE_MASK ((uint64_t)7)
-#define VPMM_REGION_IS_ASYNC ((uint64_t)8)
-#define VPMM_REGION_GENERATION ((uint64_t)16)
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
 #define VPMM_PAGE_BITS 48
 #define VPMM_ROOT_BITS 14
@@ -32,8 +29,8 @@
 #define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {
-    /* Generation, is_async, state. The state is UNUSED while the fields change; each change makes a
-     * new generation. */
+    /* Generation, memory pool, is_async, state. The state is UNUSED while the fields change; each
+     * change makes a new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
     vpmm_atomic64 bytes, context_id;  /* of the owner */
@@ -88,6 +85,7 @@ struct vpmm_waiting {
 struct vpmm_counters {
     vpmm_atomic64 regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
     vpmm_atomic64 live_bytes, root_pages;
+    struct vpmm_tally tally;
     vpmm_atomic64 extents, held_pages, mappings;
     vpmm_atomic64 live_pages_peak, held_pages_peak;
     vpmm_atomic64 moved_pages, created_pages, released_pages;

@@ -34,13 +34,20 @@ enum vpmm_region_state {
     VPMM_REGION_CACHED, /* free, and a front cache holds it: every view shows it as free */
 };
 
-/* What a region may tell about its owner; the pool stores it and does not read it. */
+/* CUDA's memory pools by number: to which of them a block counts. */
+#define VPMM_MEMPOOL_DEFAULT 0u /* the device's default one */
+#define VPMM_MEMPOOL_NONE 1u    /* none: memory of cudaMalloc */
+#define VPMM_MEMPOOL_FIRST 2u   /* from here on those that the program made */
+#define VPMM_MEMPOOLS 64u
+
+/* What a region may tell about its owner; the pool stores it, and reads what the totals count. */
 struct vpmm_owner {
     uint64_t bytes;      /* as requested; the region is rounded up to pages */
     uint64_t context_id; /* of the allocating context */
     uint64_t stream_id;  /* that allocated it, or that freed it; 0 for cudaMalloc and cudaFree */
     uint64_t id;         /* unique to each allocation, never reused */
     bool is_async;       /* came from cudaMallocAsync */
+    uint32_t mempool;    /* then the number of the memory pool that it counts to */
 };
 
 /* A copy of one region, consistent in itself. */
@@ -229,16 +236,43 @@ size_t vpmm_pool_pending(const struct vpmm_pool *pool,
                          bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
                          vpmm_fence *fences_out, size_t room);
 
+/* ---- CUDA's memory pools ---- */
+
+/* What live blocks count to memory pools, in parts that add up modulo 2 to the 64: each cache keeps
+ * one, and the pool the rest. */
+struct vpmm_tally {
+    /* [VPMM_MEMPOOL_DEFAULT]: bytes that count to the default one, less those of all live blocks;
+     * so blocks of that one, which are most, change nothing. [VPMM_MEMPOOL_NONE]: the pages of all
+     * blocks that do not count to the default one. Of the others their bytes. */
+    vpmm_atomic64 by_mempool[VPMM_MEMPOOLS];
+};
+
+/* Any thread. The bytes of live blocks that count to a memory pool, each rounded up as bare CUDA
+ * does; and the pages of those that do not count to the default one. What others free or allocate
+ * meanwhile may be missing or count twice. */
+uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool);
+/* The part of that sum, modulo 2 to the 64, which no front cache has. */
+uint64_t vpmm_pool_mempool_part(const struct vpmm_pool *pool, uint32_t mempool);
+uint64_t vpmm_pool_other_pages(const struct vpmm_pool *pool);
+
 /* ---- front caches: free regions that one holds are in no index of the pool ---- */
 
 /* What a front cache adds to the running totals; it writes it under a latch of its own, and keeps
  * it while the pool lives. Zeroed at first. */
 struct vpmm_pool_share {
-    vpmm_atomic64 cached_regions, cached_pages;
     vpmm_atomic64 live_bytes; /* wraps around below 0 */
+    struct vpmm_tally tally;
     struct vpmm_pool_share *next;
+    vpmm_atomic64 cached_regions, cached_pages;
 };
 void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
+/* Any thread: its part of vpmm_pool_mempool_bytes. */
+static inline uint64_t vpmm_share_mempool_part(const struct vpmm_pool_share *share,
+                                               uint32_t mempool)
+{
+    uint64_t live = mempool == VPMM_MEMPOOL_DEFAULT ? vpmm_hint_load(&share->live_bytes) : 0;
+    return live + vpmm_hint_load(&share->tally.by_mempool[mempool]);
+}
 
 /* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
 struct vpmm_live {

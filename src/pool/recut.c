@@ -16,6 +16,7 @@ struct taking {
     struct vpmm_pool *pool;
     const struct vpmm_want *want;
     const struct vpmm_pool_cached *cached;
+    struct vpmm_pool_share *share;
     struct vpmm_span range;
     uint32_t first;
     uint64_t start, end;
@@ -127,7 +128,10 @@ static void lift(struct taking *taking, struct vpmm_content *head, struct vpmm_c
         if (vpmm_region_state(region) == VPMM_REGION_FREE) {
             vpmm_region_remove(pool, number);
         } else {
-            add(&taking->taken, pages, vpmm_atomic_load(&region->bytes));
+            const struct vpmm_tallied block = vpmm_region_tallied(region);
+            add(&taking->taken, pages, block.bytes);
+            vpmm_tally_change(&taking->share->tally, &block, true);
+            vpmm_pool_tally(pool, &block, false);
             vpmm_region_lift(pool, number);
         }
         if (number != taking->first)
@@ -145,7 +149,7 @@ enum vpmm_status vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpm
     assert(want->pages > 0);
     if (!root)
         return VPMM_NOT_FOUND;
-    struct taking taking = {.pool = pool, .want = want, .cached = cached};
+    struct taking taking = {.pool = pool, .want = want, .cached = cached, .share = share};
     taking.range = (struct vpmm_span){root, vpmm_root_page(pool, root, address), want->pages};
     enum vpmm_status status = look(&taking);
     if (!status)
@@ -166,5 +170,8 @@ enum vpmm_status vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpm
     vpmm_live_change(pool, taking.left.regions + 1 - taken->regions,
                      taking.left.pages + want->pages - taken->pages,
                      want->owner.bytes - taken->bytes);
+    const struct vpmm_tallied block = {want->pages, want->owner.bytes,
+                                       vpmm_owner_tallied(&want->owner)};
+    vpmm_pool_tally(pool, &block, true);
     return VPMM_OK;
 }

@@ -54,7 +54,8 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
                   .id = (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_ZOMBIE
                             ? 0
                             : vpmm_atomic_load(&region->id),
-                  .is_async = (word & VPMM_REGION_IS_ASYNC) != 0},
+                  .is_async = (word & VPMM_REGION_IS_ASYNC) != 0,
+                  .mempool = vpmm_word_mempool(word)},
     };
     if (vpmm_atomic_load(&region->word) != word)
         return false;
@@ -96,25 +97,29 @@ static void grow(vpmm_atomic64 *total, uint64_t by, enum vpmm_region_state state
         vpmm_atomic_store(total, vpmm_atomic_load(total) + by);
 }
 
-static void count(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
-                  uint64_t bytes)
+static void count(struct vpmm_pool *pool, enum vpmm_region_state state,
+                  const struct vpmm_tallied *block)
 {
+    uint64_t pages = block->pages;
     struct vpmm_counters *counters = &pool->counters;
     grow(&counters->regions[state], 1, state);
     grow(&counters->pages[state], pages, state);
     if (state != VPMM_REGION_LIVE)
         return;
-    vpmm_atomic_add(&counters->live_bytes, bytes);
+    vpmm_atomic_add(&counters->live_bytes, block->bytes);
+    vpmm_pool_tally(pool, block, true);
     note_live(pool, vpmm_atomic_load(&counters->pages[state]));
 }
 
-static void discount(struct vpmm_pool *pool, enum vpmm_region_state state, uint64_t pages,
-                     uint64_t bytes)
+static void discount(struct vpmm_pool *pool, enum vpmm_region_state state,
+                     const struct vpmm_tallied *block)
 {
     grow(&pool->counters.regions[state], (uint64_t)-1, state);
-    grow(&pool->counters.pages[state], -pages, state);
-    if (state == VPMM_REGION_LIVE)
-        vpmm_atomic_sub(&pool->counters.live_bytes, bytes);
+    grow(&pool->counters.pages[state], -block->pages, state);
+    if (state != VPMM_REGION_LIVE)
+        return;
+    vpmm_atomic_sub(&pool->counters.live_bytes, block->bytes);
+    vpmm_pool_tally(pool, block, false);
 }
 
 void vpmm_live_change(struct vpmm_pool *pool, uint64_t regions, uint64_t pages, uint64_t bytes)
@@ -133,23 +138,28 @@ bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint6
 {
     if (!vpmm_region_swap_live(region, word, VPMM_REGION_BUSY))
         return false;
-    discount(pool, VPMM_REGION_LIVE, view->pages, view->owner.bytes);
-    count(pool, VPMM_REGION_BUSY, view->pages, 0);
+    struct vpmm_tallied block = {view->pages, view->owner.bytes, vpmm_word_tallied(word)};
+    discount(pool, VPMM_REGION_LIVE, &block);
+    count(pool, VPMM_REGION_BUSY, &block);
     return true;
 }
 
 /* A word of the generation after that of `word`. */
-static uint64_t next_of(uint64_t word, enum vpmm_region_state state, bool is_async)
+static uint64_t next_of(uint64_t word, enum vpmm_region_state state, const struct vpmm_owner *owner)
 {
-    uint64_t generation = word & ~(VPMM_REGION_STATE_MASK | VPMM_REGION_IS_ASYNC);
-    return (generation + GENERATION) | (is_async ? VPMM_REGION_IS_ASYNC : 0) | (uint64_t)state;
+    uint64_t generation = word & ~(GENERATION - 1);
+    uint64_t mempool = (uint64_t)owner->mempool << VPMM_REGION_MEMPOOL_SHIFT;
+    uint64_t kind = mempool | (owner->is_async ? VPMM_REGION_IS_ASYNC : 0);
+    return (generation + GENERATION) | kind | (uint64_t)state;
 }
 
 static uint64_t next_word(const struct vpmm_region *region, enum vpmm_region_state state,
-                          bool is_async)
+                          const struct vpmm_owner *owner)
 {
-    return next_of(vpmm_atomic_load(&region->word), state, is_async);
+    return next_of(vpmm_atomic_load(&region->word), state, owner);
 }
+
+static const struct vpmm_owner nobody;
 
 static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
@@ -161,10 +171,10 @@ static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner
 
 void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
-    uint64_t word = next_word(region, VPMM_REGION_UNUSED, false);
+    uint64_t word = next_word(region, VPMM_REGION_UNUSED, &nobody);
     vpmm_atomic_store(&region->word, word);
     set_owner(region, owner);
-    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner->is_async));
+    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner));
 }
 
 /* Of a record that is unused meanwhile. */
@@ -181,8 +191,11 @@ static void appear(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
                    const struct vpmm_content *content)
 {
     VPMM_STEP();
-    count(pool, content->state, vpmm_region_pages(region), content->owner.bytes);
-    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
+    const struct vpmm_owner *owner = &content->owner;
+    struct vpmm_tallied block = {vpmm_region_pages(region), owner->bytes,
+                                 vpmm_owner_tallied(owner)};
+    count(pool, content->state, &block);
+    vpmm_atomic_store(&region->word, next_word(region, content->state, owner));
     vpmm_index_add(pool, number);
 }
 
@@ -191,10 +204,10 @@ static void forget(struct vpmm_pool *pool, uint32_t number, struct vpmm_region *
 {
     VPMM_STEP();
     enum vpmm_region_state state = vpmm_region_state(region);
-    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state,
-             vpmm_region_pages(region), vpmm_atomic_load(&region->bytes));
+    struct vpmm_tallied block = vpmm_region_tallied(region);
+    discount(pool, state == VPMM_REGION_CACHED ? VPMM_REGION_LIVE : state, &block);
     vpmm_index_drop(pool, number);
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, &nobody));
 }
 
 /* The record, still unused, and what finds it by its place. */
@@ -225,13 +238,13 @@ void vpmm_region_lay(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
                      const struct vpmm_content *content)
 {
     struct vpmm_region *region = place(pool, number, span, content);
-    vpmm_atomic_store(&region->word, next_word(region, content->state, content->owner.is_async));
+    vpmm_atomic_store(&region->word, next_word(region, content->state, &content->owner));
 }
 
 void vpmm_region_lift(struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, false));
+    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, &nobody));
     vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);
 }
 

@@ -231,16 +231,20 @@ struct vpmm_pitches *vpmm_entry_pitches(void)
     return &world_or_null()->pitches;
 }
 
-int vpmm_entry_device_of_pool(CUmemoryPool pool)
+struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool pool,
+                                        int *device_out)
 {
     CUmemoryPool default_pool;
-    for (int device = 0; device < VPMM_DEVICES_MAX; device++) {
+    struct vpmm_mempool *known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
+    for (int device = 0; device < VPMM_DEVICES_MAX && !known && pool; device++) {
         if (VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &default_pool, device) != CUDA_SUCCESS)
-            return -1;
-        if (default_pool == pool)
-            return device;
+            return NULL;
+        if (default_pool != pool)
+            continue;
+        vpmm_router_mempool_default(router, vpmm_mempool_of(pool), device);
+        known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
     }
-    return -1;
+    return known;
 }
 
 /* At exit: no driver call and no message; only what the user asked for. */

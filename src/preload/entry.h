@@ -17,8 +17,10 @@
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
 
-/* The device whose default memory pool `pool` is, or -1 (driver). */
-int vpmm_entry_device_of_pool(CUmemoryPool pool);
+/* The memory pool that `pool` is, and its device; NULL: not one that we serve (driver, where it was
+ * not heard of before). */
+struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool pool,
+                                        int *device_out);
 
 /* Remembers the primary context of `device`, and tells it: NULL when the program never retained it.
  */
@@ -37,6 +39,11 @@ struct vpmm_pitches *vpmm_entry_pitches(void);
 static inline vpmm_context_handle vpmm_context_of(CUcontext context)
 {
     return (vpmm_context_handle)(void *)context;
+}
+
+static inline vpmm_mempool_handle vpmm_mempool_of(CUmemoryPool pool)
+{
+    return (vpmm_mempool_handle)(void *)pool;
 }
 
 /* The same for a stream; NULL means what it means in the plain spelling or in the per-thread one.

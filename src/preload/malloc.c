@@ -46,20 +46,20 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
             vpmm_router_refused(router, request->is_async);
             return;
         }
-        request->pool_device = named ? vpmm_entry_device_of_pool(named) : -1;
-        request->names_default_pool = request->pool_device >= 0;
-        request->names_explicit_pool = named && !request->names_default_pool;
+        request->mempool = named ? vpmm_entry_mempool(router, named, &request->pool_device) : NULL;
+        request->names_explicit_pool = named && !request->mempool;
     }
     enum vpmm_route answered = vpmm_router_malloc(router, request, &address);
     answer->is_hopeless = answered == VPMM_ROUTE_LARGE;
     /* What the pool itself found no room for has waited already. */
     answer->relief.may_poll = answered != VPMM_ROUTE_FULL;
     answer->relief.may_wait = answered != VPMM_ROUTE_FULL && !request->is_async;
-    answer->is_final = answered == VPMM_ROUTE_POOL || answered == VPMM_ROUTE_LIMITED;
-    if (answered == VPMM_ROUTE_LIMITED)
+    bool is_refused = answered == VPMM_ROUTE_LIMITED || answered == VPMM_ROUTE_LIMIT;
+    answer->is_final = answered == VPMM_ROUTE_POOL || is_refused;
+    if (answered == VPMM_ROUTE_POOL)
+        *address_out = address;
+    else if (is_refused)
         answer->result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (answer->is_final)
-        *address_out = answered == VPMM_ROUTE_POOL ? address : 0;
 }
 
 static struct answer serve(struct vpmm_route_request request, CUmemoryPool named,

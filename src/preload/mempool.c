@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The wrappers of calls that express a choice about memory pools: they go to the original, and the
- * router hears of them. */
+/* The wrappers of CUDA's memory pools. The original does the work, and has what passed through: the
+ * router hears of it, and adds what it has served of the same memory pool. */
 #include "preload/entry.h"
 #include "preload/original.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- which one is current ---- */
 
 /* The current pool of `device` may have changed: asks the driver what it is now. */
 static void overhear_pool(CUdevice device)
@@ -10,12 +15,12 @@ static void overhear_pool(CUdevice device)
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return;
-    CUmemoryPool current, default_pool;
-    bool is_default =
-        VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) == CUDA_SUCCESS &&
-        VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &default_pool, device) == CUDA_SUCCESS &&
-        current == default_pool;
-    vpmm_router_pool_set(router, device, is_default);
+    CUmemoryPool current;
+    int of_device = device;
+    struct vpmm_mempool *mempool = NULL;
+    if (VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) == CUDA_SUCCESS)
+        mempool = vpmm_entry_mempool(router, current, &of_device);
+    vpmm_router_mempool_set(router, device, of_device == device ? mempool : NULL);
     vpmm_leave();
 }
 
@@ -36,14 +41,197 @@ CUresult vpmm_wrap_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType 
     return result;
 }
 
+/* ---- birth and death ---- */
+
+/* The properties after those of every release: maxSize, which older ones keep as 0, and others that
+ * may come to mean anything. */
+#define MAX_SIZE_AT (offsetof(CUmemPoolProps, win32SecurityAttributes) + sizeof(void *))
+#define REST_AT (MAX_SIZE_AT + sizeof(uint64_t))
+
+/* Ordinary memory of a device that no other process sees. */
+static bool can_serve(const CUmemPoolProps *properties, uint64_t *limit_bytes_out)
+{
+    static const unsigned char zeros[sizeof *properties - REST_AT];
+    const unsigned char *bytes = (const unsigned char *)properties;
+    memcpy(limit_bytes_out, bytes + MAX_SIZE_AT, sizeof *limit_bytes_out);
+    return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           !properties->win32SecurityAttributes && !memcmp(bytes + REST_AT, zeros, sizeof zeros);
+}
+
+CUresult vpmm_wrap_cuMemPoolCreate(CUmemoryPool *pool_out, const CUmemPoolProps *properties)
+{
+    uint64_t limit_bytes;
+    CUresult result = VPMM_ORIGINAL(cuMemPoolCreate, pool_out, properties);
+    bool is_ours = result == CUDA_SUCCESS && can_serve(properties, &limit_bytes);
+    struct vpmm_router *router = is_ours ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    vpmm_router_mempool_made(router, vpmm_mempool_of(*pool_out), properties->location.id,
+                             limit_bytes);
+    vpmm_leave();
+    return result;
+}
+
+/* The device whose current memory pool it is; -1: none's. */
+static CUdevice device_with_current(CUmemoryPool pool)
+{
+    CUmemoryPool current;
+    for (CUdevice device = 0; device < VPMM_DEVICES_MAX; device++) {
+        if (VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) != CUDA_SUCCESS)
+            return -1;
+        if (current == pool)
+            return device;
+    }
+    return -1;
+}
+
+/* The driver's handle may mean another one as soon as the original has returned: it is forgotten
+ * before. Where it was current, the default one is again. */
+CUresult vpmm_wrap_cuMemPoolDestroy(CUmemoryPool pool)
+{
+    CUdevice device = -1;
+    struct vpmm_router *router = pool ? vpmm_enter() : NULL;
+    if (router) {
+        device = device_with_current(pool);
+        vpmm_router_mempool_gone(router, vpmm_mempool_of(pool));
+        vpmm_leave();
+    }
+    CUresult result = VPMM_ORIGINAL(cuMemPoolDestroy, pool);
+    if (device >= 0)
+        overhear_pool(device);
+    return result;
+}
+
+/* ---- figures and choices ---- */
+
+/* What the router has of `pool`, on its device; false: nothing. */
+static bool find_figures(struct vpmm_router *router, CUmemoryPool pool,
+                         struct vpmm_mempool_figures *figures_out)
+{
+    int device;
+    struct vpmm_mempool *mempool = vpmm_entry_mempool(router, pool, &device);
+    struct vpmm_heap *heap = mempool ? vpmm_router_heap(router, device) : NULL;
+    if (heap)
+        vpmm_heap_mempool_figures(heap, mempool, figures_out);
+    return heap != NULL;
+}
+
+static uint64_t figure_of(const struct vpmm_mempool_figures *figures, CUmemPool_attribute attribute)
+{
+    switch ((int)attribute) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return figures->used_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return figures->used_high_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return figures->reserved_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return figures->reserved_high_bytes;
+    default:
+        return 0;
+    }
+}
+
+static bool is_figure(CUmemPool_attribute attribute)
+{
+    return attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ||
+           attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
+           attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+           attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+}
+
+CUresult vpmm_wrap_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                         void *value_out)
+{
+    struct vpmm_mempool_figures figures;
+    CUresult result = VPMM_ORIGINAL(cuMemPoolGetAttribute, pool, attribute, value_out);
+    bool adds = result == CUDA_SUCCESS && value_out && is_figure(attribute);
+    struct vpmm_router *router = adds ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    if (find_figures(router, pool, &figures))
+        *(cuuint64_t *)value_out += figure_of(&figures, attribute);
+    vpmm_leave();
+    return result;
+}
+
+static void overhear_choice(struct vpmm_router *router, CUmemoryPool pool,
+                            CUmemPool_attribute attribute, const void *value)
+{
+    int device;
+    struct vpmm_mempool *mempool = vpmm_entry_mempool(router, pool, &device);
+    struct vpmm_heap *heap = mempool ? vpmm_router_heap(router, device) : NULL;
+    if (!mempool)
+        return;
+    switch ((int)attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_THRESHOLD,
+                                   *(const cuuint64_t *)value);
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_CAUTIOUS,
+                                   *(const int *)value == 0);
+        break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_WAITLESS,
+                                   *(const int *)value == 0);
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (heap)
+            vpmm_heap_mempool_reset_used(heap, mempool);
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        if (heap)
+            vpmm_heap_mempool_reset_reserved(heap, mempool);
+        break;
+    default:
+        break;
+    }
+}
+
+CUresult vpmm_wrap_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                         void *value)
+{
+    CUresult result = VPMM_ORIGINAL(cuMemPoolSetAttribute, pool, attribute, value);
+    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    overhear_choice(router, pool, attribute, value);
+    vpmm_leave();
+    return result;
+}
+
+/* What the original keeps is part of what may be kept in all. */
+CUresult vpmm_wrap_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+{
+    int device;
+    cuuint64_t elsewhere = 0;
+    CUresult result = VPMM_ORIGINAL(cuMemPoolTrimTo, pool, keep_bytes);
+    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    struct vpmm_mempool *mempool = vpmm_entry_mempool(router, pool, &device);
+    struct vpmm_heap *heap = mempool ? vpmm_router_heap(router, device) : NULL;
+    if (heap) {
+        (void)VPMM_ORIGINAL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                            &elsewhere);
+        vpmm_heap_mempool_trim(heap, mempool, keep_bytes > elsewhere ? keep_bytes - elsewhere : 0);
+    }
+    vpmm_leave();
+    return result;
+}
+
 CUresult vpmm_wrap_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t n)
 {
+    int device = -1;
     CUresult result = VPMM_ORIGINAL(cuMemPoolSetAccess, pool, access, n);
     struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
     if (!router)
         return result;
-    int device = vpmm_entry_device_of_pool(pool);
-    for (size_t i = 0; device >= 0 && i < n; i++) {
+    bool is_ours = vpmm_entry_mempool(router, pool, &device) != NULL;
+    for (size_t i = 0; is_ours && i < n; i++) {
         if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access[i].location.id != device)
             vpmm_router_pool_access(router, device, access[i].location.id);

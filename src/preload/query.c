@@ -97,11 +97,13 @@ static void rewrite_context(struct vpmm_router *router, const struct block *bloc
     memcpy(value, &handle, sizeof handle);
 }
 
-static void rewrite_pool(const struct block *block, void *value)
+static void rewrite_pool(struct vpmm_router *router, const struct block *block, void *value)
 {
-    CUmemoryPool pool;
-    if (block->view.owner.is_async &&
-        VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &pool, block->device) == CUDA_SUCCESS)
+    const struct vpmm_owner *owner = &block->view.owner;
+    if (!owner->is_async)
+        return;
+    CUmemoryPool pool = (CUmemoryPool)(void *)vpmm_router_mempool_handle(router, owner->mempool);
+    if (pool || VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &pool, block->device) == CUDA_SUCCESS)
         memcpy(value, &pool, sizeof pool);
 }
 
@@ -133,7 +135,7 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         memcpy(value, &no_handle_types, sizeof no_handle_types);
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        rewrite_pool(block, value);
+        rewrite_pool(router, block, value);
         break;
     default:
         break;

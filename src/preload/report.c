@@ -184,6 +184,7 @@ static const char *const route_keys[VPMM_ROUTE_COUNT] = {
     [VPMM_ROUTE_NO_VMM] = "no_vmm",
     [VPMM_ROUTE_EXPLICIT_POOL] = "explicit_pool",
     [VPMM_ROUTE_OTHER_POOL] = "other_pool",
+    [VPMM_ROUTE_LIMIT] = "limit",
     [VPMM_ROUTE_NO_PEER] = "no_peer",
     [VPMM_ROUTE_DISABLED] = "disabled",
     [VPMM_ROUTE_LIMITED] = "limited",

@@ -124,12 +124,6 @@ void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer)
                  device, vpmm_status_text(status));
 }
 
-void vpmm_router_pool_set(struct vpmm_router *router, int device, bool is_default)
-{
-    if (is_device(device))
-        vpmm_atomic_store(&router->devices[device].has_other_pool, !is_default);
-}
-
 /* ---- heaps ---- */
 
 struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device)

@@ -25,7 +25,7 @@ enum vpmm_route vpmm_route_decide(const struct vpmm_route_question *question)
         return VPMM_ROUTE_LARGE;
     if (question->is_async && question->names_explicit_pool)
         return VPMM_ROUTE_EXPLICIT_POOL;
-    if (question->is_async && !question->names_default_pool)
+    if (question->is_async && !question->names_our_pool)
         return VPMM_ROUTE_OTHER_POOL;
     if (!question->is_async && !question->peers_possible)
         return VPMM_ROUTE_NO_PEER;

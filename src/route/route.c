@@ -20,6 +20,7 @@ enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
     router->memory = memory;
     router->first_heap = *first_heap;
     vpmm_atomic_store(&router->small_bytes, config->min_bytes);
+    vpmm_router_mempools_init(router);
     vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
     vpmm_condition_init(&router->changed);
     *router_out = router;
@@ -50,6 +51,7 @@ struct vpmm_order *vpmm_router_order(struct vpmm_router *router)
 struct caller {
     struct vpmm_context *context;
     struct vpmm_stream stream;
+    struct vpmm_mempool *mempool;
 };
 
 static enum vpmm_status identify(struct vpmm_router *router,
@@ -63,11 +65,13 @@ static enum vpmm_status identify(struct vpmm_router *router,
     return status;
 }
 
-static bool names_default_pool(struct vpmm_router *router, const struct vpmm_route_request *request,
-                               int device)
+/* The request's memory pool, named or current, on a device; NULL: none that we serve. */
+static struct vpmm_mempool *mempool_of(const struct vpmm_route_request *request, int number,
+                                       struct device *device)
 {
-    return request->names_default_pool ? request->pool_device == device
-                                       : !vpmm_atomic_load(&router->devices[device].has_other_pool);
+    if (request->mempool)
+        return request->pool_device == number ? request->mempool : NULL;
+    return vpmm_atomic_load(&device->current);
 }
 
 bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes)
@@ -97,13 +101,14 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         status = vpmm_router_learn(router, number);
         if (status)
             return VPMM_ROUTE_OTHER;
-        const struct device *device = &router->devices[number];
+        struct device *device = &router->devices[number];
+        caller->mempool = mempool_of(request, number, device);
         question.threshold_bytes = device->threshold_bytes;
         question.device_bytes = device->facts.total_bytes;
         question.limit_bytes = device->limit_bytes;
         question.has_vmm = device->facts.has_vmm;
         question.is_disabled = device->is_off;
-        question.names_default_pool = names_default_pool(router, request, number);
+        question.names_our_pool = caller->mempool != NULL;
     }
     bool is_understood = !status || status == VPMM_NO_CONTEXT || status == VPMM_CAPTURED;
     return is_understood ? vpmm_route_decide(&question) : VPMM_ROUTE_OTHER;
@@ -151,7 +156,10 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     if (status)
         return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
     const struct vpmm_request wanted = {request->bytes, caller.context,
-                                        request->is_async ? &caller.stream : NULL};
+                                        request->is_async ? &caller.stream : NULL,
+                                        request->is_async ? caller.mempool : NULL};
+    if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
+        return VPMM_ROUTE_LIMIT;
     status = vpmm_heap_malloc(heap, &wanted, address_out);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
@@ -168,16 +176,18 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
 static bool serve_from_cache(struct vpmm_router *router, const struct vpmm_route_request *request,
                              uint64_t *address_out)
 {
-    if (!request->is_async || request->names_explicit_pool || request->names_default_pool)
+    if (!request->is_async || request->names_explicit_pool)
         return false;
     const struct vpmm_stream *stream = vpmm_order_recall(router->order, request->stream);
     if (!stream)
         return false;
-    const struct device *device = &router->devices[vpmm_context_device(stream->context)];
+    int number = vpmm_context_device(stream->context);
+    struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
-    const struct vpmm_request wanted = {request->bytes, stream->context, stream};
-    return heap && request->bytes >= device->threshold_bytes &&
-           !vpmm_atomic_load(&device->has_other_pool) &&
+    struct vpmm_mempool *mempool = mempool_of(request, number, device);
+    const struct vpmm_request wanted = {request->bytes, stream->context, stream, mempool};
+    bool is_limited = !mempool || mempool->limit_bytes != 0;
+    return heap && request->bytes >= device->threshold_bytes && !is_limited &&
            vpmm_heap_malloc_cached(heap, &wanted, address_out);
 }
 

@@ -27,6 +27,7 @@
     X(NO_VMM, "the device cannot do it")                                                           \
     X(EXPLICIT_POOL, "another memory pool was named")                                              \
     X(OTHER_POOL, "the device's current memory pool was changed")                                  \
+    X(LIMIT, "the memory pool's limit")                                                            \
     X(NO_PEER, "two devices of the process cannot reach each other")                               \
     X(DISABLED, "disabled")                                                                        \
     X(LIMITED, "more than VPMM_LIMIT allows")                                                      \
@@ -50,9 +51,9 @@ struct vpmm_route_question {
     bool is_capturing;
     bool has_context;
     bool has_vmm;
-    bool names_default_pool; /* cudaMallocAsync: its pool, named or current, is the device's default
-                                pool */
-    bool names_explicit_pool; /* cudaMallocFromPoolAsync on another pool */
+    bool names_our_pool;      /* cudaMallocAsync: its memory pool, named or current, is one of the
+                                 stream's device that we serve */
+    bool names_explicit_pool; /* cudaMallocFromPoolAsync on one that we do not serve */
     bool peers_possible;
     bool is_disabled;
 };
@@ -81,10 +82,10 @@ void vpmm_router_destroy(struct vpmm_router *router);
 struct vpmm_route_request {
     uint64_t bytes;
     bool is_async;
-    vpmm_stream_handle stream; /* async: never NULL, see driver.h */
-    bool names_explicit_pool;  /* a pool was named that is not the default pool of its device */
-    bool names_default_pool;   /* a pool was named, and it is the default pool of its device */
-    int pool_device;           /* that device; only with names_default_pool */
+    vpmm_stream_handle stream;    /* async: never NULL, see driver.h */
+    bool names_explicit_pool;     /* a memory pool was named that we do not serve */
+    struct vpmm_mempool *mempool; /* one was named that we do; or NULL */
+    int pool_device;              /* its device */
 };
 
 /* Whether every request of so many bytes gets the answer SMALL, whoever asks. No lock, no driver.
@@ -93,8 +94,8 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
 /* Counts a request that the driver refuses because of a capture: it is not asked for any more. */
 void vpmm_router_refused(struct vpmm_router *router, bool is_async);
 
-/* Serves the request (POOL and an address), or says why the original function must; LIMITED: nobody
- * is to serve it, and the program is out of memory. */
+/* Serves the request (POOL and an address), or says why the original function must. LIMITED and
+ * LIMIT: nobody is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out);
 
@@ -152,11 +153,47 @@ void vpmm_router_context_left(struct vpmm_router *router, vpmm_context_handle ha
  * its event. */
 struct vpmm_context *vpmm_router_capture_begin(struct vpmm_router *router,
                                                vpmm_stream_handle handle);
-/* The current memory pool of `device` was set. */
-void vpmm_router_pool_set(struct vpmm_router *router, int device, bool is_default);
-/* cuMemPoolSetAccess on the default pool of `device` gave `peer` access. */
+/* cuMemPoolSetAccess on a memory pool of `device` that we serve gave `peer` access. */
 void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer);
 struct vpmm_order *vpmm_router_order(struct vpmm_router *router);
+
+/* ---- CUDA's memory pools (mempools.c) ---- */
+
+/* The driver's handle; never followed here. */
+typedef struct vpmm_opaque_mempool *vpmm_mempool_handle;
+
+/* The program made a memory pool of `device` that we can serve; `limit_bytes` 0: no limit. Where
+ * there are too many it stays unknown. */
+void vpmm_router_mempool_made(struct vpmm_router *router, vpmm_mempool_handle handle, int device,
+                              uint64_t limit_bytes);
+/* It destroyed that one: its blocks go on living. Nothing happens to one that is not known. */
+void vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle handle);
+/* `handle` is the default memory pool of `device`. */
+void vpmm_router_mempool_default(struct vpmm_router *router, vpmm_mempool_handle handle,
+                                 int device);
+/* The memory pool that `handle` means, and its device; NULL: unknown, or not one that we serve. No
+ * lock, no driver. */
+struct vpmm_mempool *vpmm_router_mempool(struct vpmm_router *router, vpmm_mempool_handle handle,
+                                         int *device_out);
+/* The handle of the memory pool that a block with this number came from; NULL: its device's default
+ * one. */
+vpmm_mempool_handle vpmm_router_mempool_handle(struct vpmm_router *router, uint32_t number);
+/* The current memory pool of `device` was set; NULL: to one that we do not serve. */
+void vpmm_router_mempool_set(struct vpmm_router *router, int device, struct vpmm_mempool *mempool);
+
+/* What the program chose for it. */
+enum vpmm_mempool_policy {
+    VPMM_MEMPOOL_THRESHOLD, /* bytes that it may hold after a synchronisation; UINT64_MAX: any */
+    VPMM_MEMPOOL_CAUTIOUS,  /* not 0: it does not reuse what was merely seen to be complete */
+    VPMM_MEMPOOL_WAITLESS,  /* not 0: it makes no stream wait for another */
+};
+void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool *mempool,
+                                enum vpmm_mempool_policy policy, uint64_t value);
+
+/* After a call with which the program waited for work: memory pools that hold more than their
+ * threshold give that back, and those that are cautious learn what is complete (driver). At most
+ * costs of one load where no program chose either. */
+void vpmm_router_synchronised(struct vpmm_router *router);
 
 /* ---- looking ---- */
 

@@ -25,9 +25,20 @@ struct device {
     bool is_off;          /* the page is larger than the device */
 
     _Atomic(struct vpmm_heap *) heap;
-    vpmm_atomic32 has_other_pool; /* its current memory pool is not its default one */
-    bool is_making, is_hopeless;  /* lock: the heap is being made, can never be made */
-    uint64_t granted_peers;       /* lock: devices given access to its default pool, one bit each */
+    struct vpmm_mempool default_mempool;
+    _Atomic(vpmm_mempool_handle) default_handle; /* NULL: not heard of yet */
+    _Atomic(struct vpmm_mempool *) current; /* its memory pool; NULL: one that we do not serve */
+    bool is_making, is_hopeless;            /* lock: the heap is being made, can never be made */
+    uint64_t granted_peers; /* lock: devices given access to its default pool, one bit each */
+};
+
+/* A memory pool that the program made. */
+struct made_mempool {
+    vpmm_atomic32 is_alive; /* the next ones are valid and constant, and its handle means it; a
+                               synchronisation may look at one that is just made anew */
+    _Atomic(vpmm_mempool_handle) handle; /* stays, as the name of blocks that outlive it */
+    vpmm_atomic32 device;
+    struct vpmm_mempool mempool; /* its number is its place in the table */
 };
 
 /* A context between leaving and left. */
@@ -54,11 +65,17 @@ struct vpmm_router {
     vpmm_atomic32 n_heaps;
     _Atomic(struct vpmm_heap *) heaps[VPMM_DEVICES_MAX]; /* in the order in which they were made */
     vpmm_atomic64 counts[2][VPMM_ROUTE_COUNT];           /* by is_async */
+    vpmm_atomic32 n_watched;    /* memory pools to which a synchronisation makes a difference */
+    vpmm_atomic32 end_mempools; /* past the last number that was ever given */
+    struct made_mempool mempools[VPMM_MEMPOOLS];
     struct device devices[VPMM_DEVICES_MAX];
 };
 
 /* Makes sure that the facts of `device` are known (driver). INVALID for a number past the last. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int device);
+
+/* Of a new router: every device's current memory pool is its default one. */
+void vpmm_router_mempools_init(struct vpmm_router *router);
 
 /* The heap of a known device, made if need be (driver). NOT_SUPPORTED, now and for ever, or what
  * else kept it from being made this time. */

@@ -69,6 +69,7 @@ struct pool {
     uint64_t busy; /* freed, the free not yet reached */
     uint64_t late; /* freed by cuMemFree, shown as used until the pool is next put in order */
     uint64_t threshold;
+    uint64_t limit; /* of what it reserves; 0: none */
     uint64_t n_live;
     unsigned readers, writers;
     uint64_t reuse_flags[3];

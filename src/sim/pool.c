@@ -58,6 +58,8 @@ static bool pool_grow(struct sim *sim, struct pool *pool, uint64_t bytes)
     if (need <= pool->reserved)
         return true;
     uint64_t more = (need - pool->reserved + granularity - 1) / granularity * granularity;
+    if (pool->limit != 0 && pool->reserved + more > pool->limit)
+        return false;
     if (!device_charge(sim, pool->device, more))
         return false;
     pool->reserved += more;
@@ -121,6 +123,16 @@ void pool_end_if_unused(struct sim *sim, struct pool *pool)
     free(pool);
 }
 
+static CUmemoryPool pool_made(struct sim *sim, const CUmemPoolProps *props)
+{
+    struct pool *pool = pool_new(sim, props->location.id, false);
+#if CUDA_VERSION >= 12020
+    uint64_t granularity = sim->config.granularity;
+    pool->limit = (props->maxSize + granularity - 1) / granularity * granularity;
+#endif
+    return (CUmemoryPool)(uintptr_t)pool->handle;
+}
+
 CUresult sim_mem_pool_create(struct sim *sim, const CUmemPoolProps *props, CUmemoryPool *pool_out)
 {
     CUresult result = call_enter(sim, "cuMemPoolCreate");
@@ -130,7 +142,7 @@ CUresult sim_mem_pool_create(struct sim *sim, const CUmemPoolProps *props, CUmem
          props->location.id >= sim->config.n_devices))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        *pool_out = (CUmemoryPool)(uintptr_t)pool_new(sim, props->location.id, false)->handle;
+        *pool_out = pool_made(sim, props);
     return call_leave(sim, "cuMemPoolCreate", result);
 }
 

@@ -94,7 +94,6 @@ INTEGRITY = [
 def _ordinary() -> List[Program]:
     """Ordinary programs, each linked in all three ways."""
     passes = {
-        "pools": frozenset({"explicit_pool", "other_pool"}),
         "graphs": frozenset({"capturing"}),
         "meminfo": frozenset({"full"}),
         "errors": frozenset({"large"}),
@@ -182,7 +181,7 @@ def _memcheck(source: str, *bars: Bar, report: str = "no", **more: object) -> Pr
 MEMCHECK = [
     _memcheck("pattern", _stitches(1), arguments=("2", "1024")),
     _memcheck("mixes"),
-    _memcheck("pools", passes=frozenset({"explicit_pool", "other_pool"})),
+    _memcheck("pools"),
     _memcheck("graphs", passes=frozenset({"capturing"})),
     _memcheck("threads"),
     # A write past the end is refused bare only: the rest of the page is mapped.

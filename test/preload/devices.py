@@ -45,8 +45,10 @@ class Devices(unittest.TestCase):
 
     def test_memory_pools(self):
         _, served = self.scene("pools")
-        self.assertEqual(served, [("explicit", DRIVER), ("default", POOL), ("async", DRIVER), ("default", POOL),
-                                  ("malloc", POOL), ("async", POOL), ("default of another device", DRIVER)])
+        self.assertEqual(served, [("explicit", POOL), ("for other processes", DRIVER), ("default", POOL),
+                                  ("async", POOL), ("default", POOL), ("malloc", POOL), ("async", DRIVER),
+                                  ("async", POOL), ("async", POOL), ("async", POOL),
+                                  ("default of another device", DRIVER)])
 
     def test_room_is_made_on_the_device_that_lacks_it(self):
         lines, _ = self.scene("room", VPMM_SIM_BYTES="256M")
@@ -56,9 +58,11 @@ class Devices(unittest.TestCase):
         self.assertGreater(device["trimmed_bytes"], 200 * MIB)
 
     def test_access_to_the_default_pool(self):
-        lines, served = self.scene("pool_access")
-        self.assertEqual(served, [("async", POOL)])
-        self.assertEqual(lines[1:], ["access 0", "write 0", "read 0 5", "free 0"])
+        for name in ("pool_access", "own_pool_access"):
+            with self.subTest(name=name):
+                lines, served = self.scene(name)
+                self.assertEqual(served, [("async", POOL)])
+                self.assertEqual(lines[1:], ["access 0", "write 0", "read 0 5", "free 0"])
 
     def test_contexts_end_with_memory(self):
         for name in ("destroyed_context", "released_context"):

@@ -100,7 +100,8 @@ class Served(unittest.TestCase):
         self.assertTrue(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="one,driver-sim"))
         self.assertFalse(self.is_served("init", "pitch:8", "attributes:0"))
         self.assertTrue(self.is_served("init", "pitch:8", "pitch:8", "attributes:1"))
-        self.assertFalse(self.is_served("init", "setpool", "async:8", "attributes:0"))
+        self.assertTrue(self.is_served("init", "setpool", "async:8", "attributes:0"))
+        self.assertFalse(self.is_served("init", "setpool", "async:1", "attributes:0"))
 
     def test_per_thread_default_stream(self):
         build = ("driver-per-thread", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM")

@@ -92,6 +92,19 @@ static CUstream spelled(struct actor *actor, CUstream stream, bool *per_thread_o
     return stream == null_stream && roll(&actor->dice, 2) ? NULL : stream;
 }
 
+/* What it tells may have changed meanwhile. */
+static CUmemoryPool choose_pool(struct actor *actor, const struct place *place)
+{
+    unsigned n = (unsigned)roll(&actor->dice, 8);
+    CUmemoryPool pool = n == 0   ? place->shared_pool
+                        : n <= 3 ? place->own_pool
+                                 : place->default_pool;
+    cuuint64_t bytes;
+    if (pool && roll(&actor->dice, 4) == 0)
+        MUST(actor, cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &bytes));
+    return pool;
+}
+
 static CUresult make_async(struct actor *actor, uint64_t bytes, CUstream stream,
                            CUdeviceptr *address_out)
 {
@@ -100,7 +113,7 @@ static CUresult make_async(struct actor *actor, uint64_t bytes, CUstream stream,
     bool is_per_thread;
     stream = spelled(actor, stream, &is_per_thread);
     if (roll(&actor->dice, 4) == 0)
-        pool = roll(&actor->dice, 8) ? place->default_pool : place->own_pool;
+        pool = choose_pool(actor, place);
     if (pool)
         return TRY(actor, (is_per_thread ? cuMemAllocFromPoolAsync_ptsz : cuMemAllocFromPoolAsync)(
                               address_out, bytes, pool, stream));

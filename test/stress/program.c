@@ -24,6 +24,7 @@ static void connect(struct actor *actor, int from, int to)
     MUST(actor, cuCtxEnablePeerAccess(program.places[from].context, 0));
     MUST(actor, cuMemPoolSetAccess(program.places[from].default_pool, &access, 1));
     MUST(actor, cuMemPoolSetAccess(program.places[from].own_pool, &access, 1));
+    MUST(actor, cuMemPoolSetAccess(program.places[from].shared_pool, &access, 1));
 }
 
 static void make_place(struct actor *actor, int device)
@@ -36,6 +37,10 @@ static void make_place(struct actor *actor, int device)
     MUST(actor, cuCtxSetCurrent(place->context));
     MUST(actor, cuDeviceGetDefaultMemPool(&place->default_pool, device));
     MUST(actor, cuMemPoolCreate(&place->own_pool, &props));
+    MUST(actor, cuMemPoolSetAttribute(place->own_pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                      &(cuuint64_t){0}));
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    MUST(actor, cuMemPoolCreate(&place->shared_pool, &props));
     for (int i = 0; i < SHARED_STREAMS; i++)
         MUST(actor, cuStreamCreate(&place->shared[i], i ? CU_STREAM_NON_BLOCKING : 0));
 }
@@ -72,6 +77,7 @@ void program_finish(struct actor *actor)
         actor_go_to(actor, i);
         MUST(actor, cuCtxSynchronize());
         MUST(actor, cuMemPoolDestroy(program.places[i].own_pool));
+        MUST(actor, cuMemPoolDestroy(program.places[i].shared_pool));
     }
     destroy_streams(actor);
     actor_end(actor);

@@ -27,6 +27,7 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph_out);
 struct place {
     CUcontext context; /* the device's primary one */
     CUmemoryPool default_pool, own_pool;
+    CUmemoryPool shared_pool;        /* that other processes may have, too: the driver serves it */
     CUstream shared[SHARED_STREAMS]; /* the first is a blocking one */
 };
 

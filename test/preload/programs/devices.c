@@ -137,9 +137,10 @@ static void scene_streams(void)
     tell("free of b", cuMemFree(b));
 }
 
-static CUmemoryPool new_pool(void)
+static CUmemoryPool new_pool(CUmemAllocationHandleType types)
 {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .handleTypes = types,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemoryPool pool;
     must(cuMemPoolCreate(&pool, &properties));
@@ -156,15 +157,24 @@ static void from_pool(const char *what, CUmemoryPool pool, CUstream stream)
 
 static void scene_pools(void)
 {
-    CUmemoryPool standard, other;
+    CUmemoryPool standard, other, shared;
     must(cuDeviceGetDefaultMemPool(&standard, 0));
-    other = new_pool();
+    other = new_pool(CU_MEM_HANDLE_TYPE_NONE);
     from_pool("explicit", other, streams[0]);
+    shared = new_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    from_pool("for other processes", shared, streams[0]);
     from_pool("default", standard, streams[0]);
     tell("set", cuDeviceSetMemPool(0, other));
     (void)async_block(streams[0]);
     from_pool("default", standard, streams[0]);
     (void)block();
+    tell("set one for others", cuDeviceSetMemPool(0, shared));
+    (void)async_block(streams[0]);
+    tell("destroy it", cuMemPoolDestroy(shared));
+    (void)async_block(streams[0]);
+    tell("set", cuDeviceSetMemPool(0, other));
+    tell("destroy it", cuMemPoolDestroy(other));
+    (void)async_block(streams[0]);
     tell("set back", cuDeviceSetMemPool(0, standard));
     (void)async_block(streams[0]);
     open_device(1);
@@ -172,20 +182,32 @@ static void scene_pools(void)
 }
 
 /* cudaMallocAsync memory of device 0 is device 1's after cuMemPoolSetAccess alone. */
-static void scene_pool_access(void)
+static void reach_from_second(CUmemoryPool pool, CUdeviceptr a)
 {
-    CUmemoryPool standard;
     const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr a = async_block(streams[0]);
     must(cuStreamSynchronize(streams[0]));
-    must(cuDeviceGetDefaultMemPool(&standard, 0));
-    tell("access", cuMemPoolSetAccess(standard, &access, 1));
+    tell("access", cuMemPoolSetAccess(pool, &access, 1));
     open_device(1);
     tell("write", cuMemsetD8Async(a, 5, BYTES, streams[1]));
     must(cuStreamSynchronize(streams[1]));
     tell_byte("read", a);
     tell("free", cuMemFreeAsync(a, streams[1]));
+}
+
+static void scene_pool_access(void)
+{
+    CUmemoryPool standard;
+    CUdeviceptr a = async_block(streams[0]);
+    must(cuDeviceGetDefaultMemPool(&standard, 0));
+    reach_from_second(standard, a);
+}
+
+static void scene_own_pool_access(void)
+{
+    CUmemoryPool pool = new_pool(CU_MEM_HANDLE_TYPE_NONE);
+    must(cuDeviceSetMemPool(0, pool));
+    reach_from_second(pool, async_block(streams[0]));
 }
 
 static void leave_free_memory(void)
@@ -206,7 +228,7 @@ static void scene_room(void)
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address = 0;
-    CUmemoryPool pool = new_pool();
+    CUmemoryPool pool = new_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     open_device(1);
     leave_free_memory();
     if (!tell("create", cuMemCreate(&handle, 200 * MIB, &properties, 0)))
@@ -283,6 +305,7 @@ static const struct {
     SCENE(streams),
     SCENE(pools),
     SCENE(pool_access),
+    SCENE(own_pool_access),
     SCENE(destroyed_context),
     SCENE(released_context),
 };

@@ -110,6 +110,7 @@ enum vpmm_status fixture_try_malloc(struct fixture *fixture, uint64_t pages, CUs
         resolve(fixture, stream, &resolved);
         request.stream = &resolved;
         request.context = resolved.context;
+        request.mempool = fixture->mempool;
     }
     enum vpmm_status status = vpmm_heap_malloc(fixture->heap, &request, address_out);
     fixture_audit(fixture);

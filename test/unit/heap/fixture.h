@@ -30,6 +30,7 @@ struct fixture {
     struct vpmm_context *context;
     CUcontext handle;
     uint64_t page_bytes;
+    struct vpmm_mempool *mempool; /* of later requests of streams; NULL: nobody asks about it */
 };
 
 /* 1 GiB pages, one page an extent, 64 GiB, adversarial order, no bytes. */

@@ -38,6 +38,10 @@ struct vpmm_heap {
     bool is_destroyed;
     uint64_t cached_of; /* the stream whose front cache has the block; 0: none */
     uint64_t cache_hits;
+    unsigned n_mempool_trims; /* the last one's memory pool and what it was to keep */
+    uint32_t trimmed_mempool;
+    uint64_t kept_bytes;
+    uint32_t mempool_live; /* the only one but the default one that has a live block; 0: none */
 };
 
 struct fakes {

@@ -235,6 +235,7 @@ static void a_request_is_served_from_the_cache_of_its_stream(void **state)
 static void what_is_not_the_pools_is_not_served_from_the_cache(void **state)
 {
     (void)state;
+    struct vpmm_mempool of_another_device = {0};
     const struct {
         struct vpmm_route_request request;
         enum vpmm_route route;
@@ -248,7 +249,7 @@ static void what_is_not_the_pools_is_not_served_from_the_cache(void **state)
          VPMM_ROUTE_EXPLICIT_POOL},
         {{.bytes = 4 * MIB,
           .is_async = true,
-          .names_default_pool = true,
+          .mempool = &of_another_device,
           .pool_device = 0,
           .stream = fake_stream(1)},
          VPMM_ROUTE_OTHER_POOL},
@@ -260,11 +261,15 @@ static void what_is_not_the_pools_is_not_served_from_the_cache(void **state)
         assert_int_equal(request_again(&rows[i].request), rows[i].route);
         assert_int_equal(fakes.heaps[1].cached_of, 11);
     }
+    int device;
+    vpmm_mempool_handle handle = (vpmm_mempool_handle)(void *)&of_another_device;
     const struct vpmm_route_request request = {
         .bytes = 4 * MIB, .is_async = true, .stream = fake_stream(1)};
-    vpmm_router_pool_set(fixture.router, 1, false);
+    vpmm_router_mempool_set(fixture.router, 1, NULL);
     assert_int_equal(request_again(&request), VPMM_ROUTE_OTHER_POOL);
-    vpmm_router_pool_set(fixture.router, 1, true);
+    vpmm_router_mempool_default(fixture.router, handle, 1);
+    vpmm_router_mempool_set(fixture.router, 1,
+                            vpmm_router_mempool(fixture.router, handle, &device));
     assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
     assert_int_equal(fakes.heaps[1].cache_hits, 1);
 }

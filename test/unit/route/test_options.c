@@ -97,35 +97,6 @@ static void the_threshold_may_lie_below_and_above_a_page(void **state)
     assert_int_equal(async_malloc(8 * MIB, 1), VPMM_ROUTE_POOL);
 }
 
-static enum vpmm_route pool_malloc(bool is_default, int pool_device, int stream)
-{
-    const struct vpmm_route_request request = {.bytes = 4 * MIB,
-                                               .is_async = true,
-                                               .stream = fake_stream(stream),
-                                               .names_explicit_pool = !is_default,
-                                               .names_default_pool = is_default,
-                                               .pool_device = pool_device};
-    uint64_t address;
-    return vpmm_router_malloc(fixture.router, &request, &address);
-}
-
-static void only_default_pools_are_ours(void **state)
-{
-    (void)state;
-    assert_int_equal(pool_malloc(false, 0, 0), VPMM_ROUTE_EXPLICIT_POOL);
-    assert_int_equal(pool_malloc(true, 0, 0), VPMM_ROUTE_POOL);
-    assert_int_equal(pool_malloc(true, 1, 0), VPMM_ROUTE_OTHER_POOL);
-    vpmm_router_pool_set(fixture.router, 0, false);
-    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_OTHER_POOL);
-    assert_int_equal(async_malloc(4 * MIB, 1), VPMM_ROUTE_POOL);
-    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
-    assert_int_equal(pool_malloc(true, 0, 0), VPMM_ROUTE_POOL);
-    vpmm_router_pool_set(fixture.router, 0, true);
-    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_POOL);
-    vpmm_router_pool_set(fixture.router, -1, false);
-    vpmm_router_pool_set(fixture.router, VPMM_DEVICES_MAX, false);
-}
-
 static void access_to_the_default_pool_is_access_to_ours(void **state)
 {
     (void)state;
@@ -149,7 +120,6 @@ int main(void)
         FIXTURE_TEST(a_page_that_is_a_multiple_is_taken_without_a_word),
         FIXTURE_TEST(a_page_larger_than_the_device_switches_the_pool_off),
         FIXTURE_TEST(the_threshold_may_lie_below_and_above_a_page),
-        FIXTURE_TEST(only_default_pools_are_ours),
         FIXTURE_TEST(access_to_the_default_pool_is_access_to_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
     case VPMM_ROUTE_EXPLICIT_POOL:
         return q->is_async && q->names_explicit_pool;
     case VPMM_ROUTE_OTHER_POOL:
-        return q->is_async && !q->names_default_pool && !q->names_explicit_pool;
+        return q->is_async && !q->names_our_pool && !q->names_explicit_pool;
     case VPMM_ROUTE_NO_PEER:
         return !q->is_async && !q->peers_possible;
     default:
@@ -68,7 +68,7 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
                 .is_capturing = bits >> 1 & 1,
                 .has_context = bits >> 2 & 1,
                 .has_vmm = bits >> 3 & 1,
-                .names_default_pool = bits >> 4 & 1,
+                .names_our_pool = bits >> 4 & 1,
                 .names_explicit_pool = bits >> 5 & 1,
                 .peers_possible = bits >> 6 & 1,
                 .is_disabled = bits >> 7 & 1,
@@ -81,7 +81,8 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
             seen[expected]++;
         }
     for (unsigned route = 0; route < VPMM_ROUTE_COUNT; route++)
-        assert_true((seen[route] > 0) == (route != VPMM_ROUTE_FULL && route != VPMM_ROUTE_OTHER));
+        assert_true((seen[route] > 0) == (route != VPMM_ROUTE_FULL && route != VPMM_ROUTE_LIMIT &&
+                                          route != VPMM_ROUTE_OTHER));
 }
 
 static void no_bytes_are_never_served(void **state)

@@ -116,12 +116,17 @@ static void a_request_that_the_front_cache_serves_is_counted_once(void **state)
     CUstream stream;
     uint64_t address;
     uint64_t counts[VPMM_ROUTE_COUNT];
+    int device;
+    vpmm_mempool_handle handle = (vpmm_mempool_handle)(void *)&stream;
+    vpmm_router_mempool_default(router, handle, 0);
+    struct vpmm_mempool *mempool = vpmm_router_mempool(router, handle, &device);
+    assert_non_null(mempool);
     assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
     for (int i = 0; i < 6; i++) {
         const struct vpmm_route_request request = {.bytes = 4 * MIB,
                                                    .is_async = true,
                                                    .stream = (vpmm_stream_handle)stream,
-                                                   .names_default_pool = i % 2 == 1};
+                                                   .mempool = i % 2 == 1 ? mempool : NULL};
         assert_int_equal(vpmm_router_malloc(router, &request, &address), VPMM_ROUTE_POOL);
         assert_int_equal(release(address, stream), VPMM_FREED);
     }
