@@ -94,7 +94,7 @@ enum vpmm_status vpmm_cuda_init(struct vpmm_cuda *cuda,
     *cuda = found;
     memset(driver_out, 0, sizeof *driver_out);
     driver_out->self = cuda;
-    vpmm_cuda_fill_memory(driver_out);
+    vpmm_cuda_fill_memory(cuda, driver_out);
     vpmm_cuda_fill_order(cuda, driver_out);
     return VPMM_OK;
 }

@@ -33,6 +33,10 @@
     X(cuMemMap, PFN_cuMemMap_v10020, true)                                                         \
     X(cuMemSetAccess, PFN_cuMemSetAccess_v10020, true)                                             \
     X(cuMemUnmap, PFN_cuMemUnmap_v10020, true)                                                     \
+    X(cuMemExportToShareableHandle, PFN_cuMemExportToShareableHandle_v10020, false)                \
+    X(cuMemImportFromShareableHandle, PFN_cuMemImportFromShareableHandle_v10020, false)            \
+    X(cuMemGetAllocationPropertiesFromHandle, PFN_cuMemGetAllocationPropertiesFromHandle_v10020,   \
+      false)                                                                                       \
     X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020, true)                                              \
     X(cuStreamGetCtx_v2, PFN_cuStreamGetCtx_v12050, false)                                         \
     X(cuStreamGetId, PFN_cuStreamGetId_v12000, false)                                              \

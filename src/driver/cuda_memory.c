@@ -3,6 +3,9 @@
 
 #include "driver/cuda.h"
 
+#include <fcntl.h>
+#include <string.h>
+
 static bool has(const struct vpmm_cuda *cuda, CUdevice_attribute attribute, int device)
 {
     int value = 0;
@@ -40,6 +43,7 @@ static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_
             return status;
         facts.granularity_bytes = granularity;
         facts.has_rdma = properties.allocFlags.gpuDirectRDMACapable;
+        facts.can_export = properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
     }
     *facts_out = facts;
     return VPMM_OK;
@@ -143,8 +147,50 @@ static enum vpmm_status unmap(void *self, uint64_t address, uint64_t bytes)
     return vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemUnmap(address, bytes));
 }
 
-void vpmm_cuda_fill_memory(struct vpmm_driver *driver)
+static enum vpmm_status extent_export(void *self, vpmm_extent_handle extent, int *descriptor_out)
 {
+    int descriptor = -1;
+    enum vpmm_status status =
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuMemExportToShareableHandle(
+            &descriptor, extent, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    if (status)
+        return status;
+    (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    *descriptor_out = descriptor;
+    return VPMM_OK;
+}
+
+static enum vpmm_status extent_import(void *self, int descriptor, vpmm_extent_handle *extent_out,
+                                      int *device_out)
+{
+    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp properties;
+    /* The driver wants the number in the place of a pointer. */
+    void *number = NULL;
+    memcpy(&number, &descriptor, sizeof descriptor);
+    enum vpmm_status status = vpmm_cuda_status(cuda->real_cuMemImportFromShareableHandle(
+        &handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    if (status)
+        return status;
+    status =
+        vpmm_cuda_status(cuda->real_cuMemGetAllocationPropertiesFromHandle(&properties, handle));
+    if (status) {
+        (void)cuda->real_cuMemRelease(handle);
+        return status;
+    }
+    *extent_out = handle;
+    *device_out = properties.location.id;
+    return VPMM_OK;
+}
+
+void vpmm_cuda_fill_memory(const struct vpmm_cuda *cuda, struct vpmm_driver *driver)
+{
+    if (cuda->real_cuMemExportToShareableHandle && cuda->real_cuMemImportFromShareableHandle &&
+        cuda->real_cuMemGetAllocationPropertiesFromHandle) {
+        driver->extent_export = extent_export;
+        driver->extent_import = extent_import;
+    }
     driver->device_facts = device_facts;
     driver->memory_info = memory_info;
     driver->peer_possible = peer_possible;

@@ -3,9 +3,9 @@
 #ifndef VPMM_DRIVER_CUDA_MEMORY_H
 #define VPMM_DRIVER_CUDA_MEMORY_H
 
-#include "driver/driver.h"
+#include "driver/cuda.h"
 
 /* Sets those members of `driver`. */
-void vpmm_cuda_fill_memory(struct vpmm_driver *driver);
+void vpmm_cuda_fill_memory(const struct vpmm_cuda *cuda, struct vpmm_driver *driver);
 
 #endif

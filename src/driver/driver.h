@@ -39,6 +39,7 @@ struct vpmm_device_facts {
     uint64_t granularity_bytes; /* of physical memory: extents and mappings are multiples of it */
     bool has_vmm;               /* virtual memory management is supported */
     bool has_rdma;              /* memory can be made registrable with network cards */
+    bool can_export;            /* extents are made so that other processes can import them */
 };
 
 struct vpmm_stream_facts {
@@ -88,6 +89,15 @@ struct vpmm_driver {
     /* Unmaps a range of whole mappings. Does not wait for work that uses it: the caller must know
      * it complete. */
     enum vpmm_status (*unmap)(void *self, uint64_t address, uint64_t bytes);
+
+    /* A file descriptor of the extent, the caller's to close, with which another process imports
+     * it. No context need be current. Optional, as is the next. INVALID: it was not made so. */
+    enum vpmm_status (*extent_export)(void *self, vpmm_extent_handle extent, int *descriptor_out);
+    /* The extent that another process exported, to be mapped and released as one's own; the
+     * descriptor stays the caller's. `device_out`: whose memory it is. The memory lives as long as
+     * any process holds or maps it. */
+    enum vpmm_status (*extent_import)(void *self, int descriptor, vpmm_extent_handle *extent_out,
+                                      int *device_out);
 
     /* ---- streams and events ---- */
     /* What `stream` is, to the calling thread. NO_CONTEXT; CONTEXT_GONE; CAPTURED for the legacy

@@ -103,7 +103,7 @@ static CUresult free_async(struct sim *sim, CUdeviceptr address, CUstream handle
         return CUDA_SUCCESS;
     TRY(memory_allowed(sim, stream, "cuMemFreeAsync"));
     struct plain *plain = space_plain(sim, address);
-    if (plain == NULL || plain->address != address || plain->freed)
+    if (plain == NULL || plain->address != address || plain->freed || plain->n_opens > 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture != NULL)
         return free_captured(sim, stream, plain);

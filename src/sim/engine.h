@@ -345,6 +345,19 @@ CUresult sim_pointer_get_attribute(struct sim *sim, CUpointer_attribute attribut
 CUresult sim_pointer_set_attribute(struct sim *sim, CUpointer_attribute attribute,
                                    CUdeviceptr address, const void *value);
 
+/* ---- sharing memory with other processes ---- */
+
+/* Legacy IPC. The memory has its bytes in a file; `handle` names its descriptor in this process,
+ * and opening it needs /proc. Memory without content (has_bytes) cannot be shared. */
+CUresult sim_ipc_get_mem_handle(struct sim *sim, CUdeviceptr address, CUipcMemHandle *handle_out);
+CUresult sim_ipc_open_mem_handle(struct sim *sim, const CUipcMemHandle *handle, unsigned flags,
+                                 CUdeviceptr *address_out);
+CUresult sim_ipc_close_mem_handle(struct sim *sim, CUdeviceptr address);
+/* cuMemExportToShareableHandle and cuMemImportFromShareableHandle by file descriptors. Memory of
+ * another process is not charged to a device here. */
+CUresult sim_mem_export(struct sim *sim, CUmemGenericAllocationHandle handle, int *descriptor_out);
+CUresult sim_mem_import(struct sim *sim, int descriptor, CUmemGenericAllocationHandle *handle_out);
+
 /* ---- virtual memory management ---- */
 
 CUresult sim_mem_get_allocation_granularity(struct sim *sim, const CUmemAllocationProp *prop,

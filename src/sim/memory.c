@@ -201,7 +201,8 @@ static void handle_end_if_unused(struct sim *sim, struct handle *handle)
 {
     if (handle->held != 0 || handle->n_mapped != 0)
         return;
-    device_refund(sim, handle->device, handle->store.bytes);
+    if (!handle->is_imported)
+        device_refund(sim, handle->device, handle->store.bytes);
     store_finish(&handle->store);
     sim->n_handles--;
     free(handle);

@@ -14,16 +14,29 @@ struct pool;
 struct store {
     uint64_t bytes;
     unsigned char *data; /* NULL until written */
+    bool is_shared;      /* `data` is the file `descriptor`, which other processes may map too */
+    int descriptor;
 };
 void store_read(const struct store *store, uint64_t offset, void *bytes_out, uint64_t n);
 void store_write(struct sim *sim, struct store *store, uint64_t offset, const void *bytes,
                  uint64_t n);
 void store_finish(struct store *store);
+/* What stands behind the bytes of a shared store, for those who map it. */
+#define STORE_MAGIC 0x7669727475616c6du
+struct store_label {
+    uint64_t magic, bytes, id;
+    CUmemAllocationProp prop; /* of a handle; that of a plain allocation says its device only */
+};
+/* Moves the bytes into a file that other processes can map. False: there is no room for it. */
+bool store_share(struct store *store, const struct store_label *label);
+/* The store that `descriptor`, which stays the caller's, is the file of. False: it is none. */
+bool store_adopt(struct store *store, int descriptor, struct store_label *label_out);
 
 struct handle {
     uint64_t value;
     int device;
     CUmemAllocationProp prop;
+    bool is_imported; /* another process's memory: that is charged for it */
     unsigned held;
     uint64_t n_mapped;
     struct store store;
@@ -59,6 +72,10 @@ struct plain {
     bool graph_frees; /* a node of its graph frees it */
     bool parked;      /* freed, but its graph's next launch allocates it again */
     bool sync_memops;
+    unsigned n_opens; /* by cuIpcOpenMemHandle; not 0: memory of another process, which the next
+                         two name */
+    uint64_t opened_id;
+    int opened_process;
 };
 
 struct pool {
@@ -123,6 +140,9 @@ struct plain *plain_add(struct sim *sim, int device, uint64_t bytes, uint64_t ch
 void plain_part(struct plain *plain);
 /* Ends it: address space, bytes and charge go back. */
 void plain_end(struct sim *sim, struct plain *plain);
+/* The one that this context has opened of what process `process` calls `id`, or NULL. */
+struct plain *plain_opened(struct sim *sim, const struct context *context, int process,
+                           uint64_t id);
 /* A free has been reached: ends it, or parks it where a graph owns it. */
 void plain_free_reached(struct sim *sim, struct plain *plain);
 /* Its graph is launched: allocated again if it was freed since. */

@@ -168,6 +168,19 @@ static void list_add(const void *node, VISIT visit, void *closure)
     list->plains[list->n++] = plain;
 }
 
+struct plain *plain_opened(struct sim *sim, const struct context *context, int process, uint64_t id)
+{
+    struct plain_list list = {.context = context};
+    struct plain *found = NULL;
+    twalk_r(sim->plains, list_add, &list);
+    for (size_t i = 0; i < list.n && found == NULL; i++)
+        if (list.plains[i]->n_opens > 0 && list.plains[i]->opened_process == process &&
+            list.plains[i]->opened_id == id)
+            found = list.plains[i];
+    free(list.plains);
+    return found;
+}
+
 /* A free that another context's stream still has to reach finds nothing to do then. */
 void plain_end_of_context(struct sim *sim, struct context *context)
 {
@@ -260,7 +273,7 @@ static CUresult plain_free(struct sim *sim, CUdeviceptr address)
         return CUDA_SUCCESS;
     TRY(capture_unsafe(sim, "cuMemFree"));
     struct plain *plain = space_plain(sim, address);
-    if (plain == NULL || plain->address != address || plain->freed)
+    if (plain == NULL || plain->address != address || plain->freed || plain->n_opens > 0)
         return CUDA_ERROR_INVALID_VALUE;
     plain_part(plain);
     if (plain->pool != NULL)

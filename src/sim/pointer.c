@@ -87,7 +87,7 @@ static bool int_attribute(const struct found *found, CUpointer_attribute attribu
         *value_out = plain != NULL ? plain->device : found->mapping->handle->device;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *value_out = plain != NULL && plain->pool == NULL;
+        *value_out = plain != NULL && plain->pool == NULL && plain->n_opens == 0;
         return true;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *value_out = 1;

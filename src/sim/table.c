@@ -92,6 +92,7 @@ static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_
         .total_bytes = total,
         .granularity_bytes = sim_config(sim)->granularity,
         .has_vmm = has_vmm != 0,
+        .can_export = sim_config(sim)->has_bytes,
     };
     return VPMM_OK;
 }
@@ -198,6 +199,24 @@ static enum vpmm_status set_access(void *self, uint64_t address, uint64_t bytes,
 static enum vpmm_status unmap(void *self, uint64_t address, uint64_t bytes)
 {
     return sim_table_status(sim_mem_unmap(enter(self, "unmap"), address, bytes));
+}
+
+static enum vpmm_status extent_export(void *self, vpmm_extent_handle extent, int *descriptor_out)
+{
+    return sim_table_status(sim_mem_export(enter(self, "extent_export"), extent, descriptor_out));
+}
+
+static enum vpmm_status extent_import(void *self, int descriptor, vpmm_extent_handle *extent_out,
+                                      int *device_out)
+{
+    struct sim *sim = enter(self, "extent_import");
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
+    TRY_STATUS(sim_table_status(sim_mem_import(sim, descriptor, &handle)));
+    TRY_STATUS(sim_table_status(sim_mem_get_allocation_properties(sim, handle, &prop)));
+    *extent_out = handle;
+    *device_out = prop.location.id;
+    return VPMM_OK;
 }
 
 static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
@@ -312,6 +331,8 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
         .map = map,
         .set_access = set_access,
         .unmap = unmap,
+        .extent_export = extent_export,
+        .extent_import = extent_import,
         .stream_facts = stream_facts,
         .stream_id = stream_id,
         .stream_wait = stream_wait,

@@ -149,22 +149,45 @@ CALL(cuPointerGetAttributes,
 CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribute, CUdeviceptr address),
      value ? sim_pointer_set_attribute(sim, attribute, address, value) : CUDA_ERROR_INVALID_VALUE)
 
-/* A device without managed memory, interprocess sharing and file descriptors of its memory. */
+static CUresult export_handle(struct sim *sim, void *shareable, CUmemGenericAllocationHandle handle,
+                              CUmemAllocationHandleType type, unsigned long long flags)
+{
+    if (!shareable || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_mem_export(sim, handle, shareable);
+}
+
+static CUresult import_handle(struct sim *sim, CUmemGenericAllocationHandle *handle,
+                              void *shareable, CUmemAllocationHandleType type)
+{
+    if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_mem_import(sim, (int)(intptr_t)shareable, handle);
+}
+
+CALL(cuMemExportToShareableHandle,
+     (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+      unsigned long long flags),
+     export_handle(sim, shareable, handle, type, flags))
+CALL(cuMemImportFromShareableHandle,
+     (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type),
+     import_handle(sim, handle, shareable, type))
+CALL(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address),
+     sim_ipc_get_mem_handle(sim, address, handle))
+CALL(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags),
+     sim_ipc_open_mem_handle(sim, &handle, flags, address))
+CALL(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags),
+     sim_ipc_open_mem_handle(sim, &handle, flags, address))
+CALL(cuIpcCloseMemHandle, (CUdeviceptr address), sim_ipc_close_mem_handle(sim, address))
+
+/* A device without managed memory, shared events and shared memory pools. */
 #define WITHOUT(name, parameters) CALL(name, parameters, ((void)sim, CUDA_ERROR_NOT_SUPPORTED))
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 WITHOUT(cuMemAllocManaged, (CUdeviceptr * address, size_t bytes, unsigned flags))
-WITHOUT(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address))
-WITHOUT(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags))
-WITHOUT(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags))
-WITHOUT(cuIpcCloseMemHandle, (CUdeviceptr address))
 WITHOUT(cuIpcGetEventHandle, (CUipcEventHandle * handle, CUevent event))
 WITHOUT(cuIpcOpenEventHandle, (CUevent * event, CUipcEventHandle handle))
 WITHOUT(cuMemGetHandleForAddressRange, (void *handle, CUdeviceptr address, size_t bytes,
                                         CUmemRangeHandleType type, unsigned long long flags))
-WITHOUT(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,
-                                       CUmemAllocationHandleType type, unsigned long long flags))
-WITHOUT(cuMemImportFromShareableHandle,
-        (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type))
 WITHOUT(cuMemPoolExportToShareableHandle,
         (void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
          unsigned long long flags))

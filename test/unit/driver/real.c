@@ -132,7 +132,33 @@ static CUresult on_range(CUdeviceptr address, size_t bytes)
 
 static CUresult release(CUmemGenericAllocationHandle handle)
 {
+    real.n_releases++;
     return handle ? answer() : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export_handle(void *shareable, CUmemGenericAllocationHandle handle,
+                              CUmemAllocationHandleType type, unsigned long long flags)
+{
+    int descriptor = (int)handle;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(shareable, &descriptor, sizeof descriptor);
+    return answer();
+}
+
+static CUresult import_handle(CUmemGenericAllocationHandle *handle, void *shareable,
+                              CUmemAllocationHandleType type)
+{
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    *handle = (uintptr_t)shareable;
+    return answer();
+}
+
+static CUresult properties_of(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+{
+    *properties = (CUmemAllocationProp){.location = {.id = 3}};
+    return handle == real.unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 static CUresult map(CUdeviceptr address, size_t bytes, size_t offset,
@@ -233,6 +259,9 @@ static const struct vpmm_cuda functions = {
     .real_cuMemAddressFree = on_range,
     .real_cuMemCreate = create,
     .real_cuMemRelease = release,
+    .real_cuMemExportToShareableHandle = export_handle,
+    .real_cuMemImportFromShareableHandle = import_handle,
+    .real_cuMemGetAllocationPropertiesFromHandle = properties_of,
     .real_cuMemMap = map,
     .real_cuMemSetAccess = set_access,
     .real_cuMemUnmap = on_range,

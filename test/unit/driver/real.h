@@ -17,7 +17,8 @@ struct real {
     uintptr_t asked_in;  /* the context that was current in the last call that needs one */
     const char *missing;
     bool has_fd, has_rdma, is_strict; /* strict: creates only extents without extras */
-    int n_creates, n_id_questions, n_context_questions;
+    uintptr_t unknown;                /* a handle whose properties cannot be had */
+    int n_creates, n_releases, n_id_questions, n_context_questions;
     CUmemAllocationProp properties;
     CUmemAccessDesc access[VPMM_DEVICES_MAX];
     size_t n_access;

@@ -5,9 +5,11 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <cmocka.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct vpmm_cuda cuda;
 static struct vpmm_driver driver;
@@ -208,6 +210,36 @@ static void test_create_failures(void **state)
     assert_int_equal(extent, 0);
 }
 
+static void test_sharing(void **state)
+{
+    (void)state;
+    struct vpmm_device_facts facts;
+    vpmm_extent_handle extent = 0;
+    int descriptor = -1, device = -1, own = open("/dev/null", O_RDONLY);
+    assert_int_equal(driver.extent_export(driver.self, (vpmm_extent_handle)own, &descriptor),
+                     VPMM_OK);
+    assert_int_equal(descriptor, own);
+    assert_int_equal(fcntl(own, F_GETFD), FD_CLOEXEC);
+    (void)close(own);
+    assert_int_equal(driver.extent_import(driver.self, 12, &extent, &device), VPMM_OK);
+    assert_int_equal(extent, 12);
+    assert_int_equal(device, 3);
+    real.unknown = 13;
+    assert_int_equal(driver.extent_import(driver.self, 13, &extent, &device), VPMM_INVALID);
+    assert_int_equal(real.n_releases, 1);
+    real.next = CUDA_ERROR_NOT_PERMITTED;
+    assert_int_equal(driver.extent_import(driver.self, 14, &extent, &device), VPMM_NOT_SUPPORTED);
+    assert_int_equal(extent, 12);
+    real.next = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(driver.extent_export(driver.self, 15, &descriptor), VPMM_INVALID);
+    assert_int_equal(descriptor, own);
+    for (int has_fd = 0; has_fd < 2; has_fd++) {
+        real.has_fd = has_fd;
+        assert_int_equal(driver.device_facts(driver.self, 0, &facts), VPMM_OK);
+        assert_int_equal(facts.can_export, has_fd);
+    }
+}
+
 static void test_memory(void **state)
 {
     (void)state;
@@ -337,6 +369,7 @@ int main(void)
         TEST(test_context_is_put_back),
         TEST(test_create_extras),
         TEST(test_create_failures),
+        TEST(test_sharing),
         TEST(test_memory),
         /* Streams and events. */
         TEST(test_stream_facts),

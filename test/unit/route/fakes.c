@@ -20,7 +20,7 @@ void fakes_reset(void)
     memset(&fakes, 0, sizeof fakes);
     for (int i = 0; i < FAKE_DEVICES; i++) {
         fakes.facts[i] =
-            (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false};
+            (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false, true};
         fakes.contexts[i] = (struct vpmm_context){(uint64_t)(10 + i), i};
         fakes.heaps[i].base = FAKE_ROOT_BYTES * (uint64_t)(i + 1);
         fakes.heaps[i].state = VPMM_REGION_LIVE;
@@ -226,6 +226,12 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 {
     heap->given_up_address = address;
     return !heap->free_status;
+}
+
+bool vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id)
+{
+    tell("export", (uint64_t)vpmm_heap_device(heap));
+    return vpmm_heap_holds(heap, address) && owner_id != 0;
 }
 
 bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address)
