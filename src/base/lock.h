@@ -9,10 +9,11 @@
 #include <pthread.h>
 
 enum vpmm_rank {
-    VPMM_RANK_ROUTE = 1, /* creation of heaps, list of devices */
-    VPMM_RANK_HEAP,      /* the bookkeeping of one device */
-    VPMM_RANK_LANE,      /* a latch: what one stream's front cache holds */
-    VPMM_RANK_ORDER,     /* fences, streams and contexts */
+    VPMM_RANK_IPC = 1, /* what other processes' memory is mapped */
+    VPMM_RANK_ROUTE,   /* creation of heaps, list of devices */
+    VPMM_RANK_HEAP,    /* the bookkeeping of one device */
+    VPMM_RANK_LANE,    /* a latch: what one stream's front cache holds */
+    VPMM_RANK_ORDER,   /* fences, streams and contexts */
     VPMM_RANK_LOG,
 };
 

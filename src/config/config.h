@@ -43,6 +43,7 @@ struct vpmm_config {
     struct vpmm_amount limit;  /* bytes, or percent of the device; 0: none */
     uint64_t idle_ms;          /* after which memory that is not used is given back; 0: never */
     bool free_sync;
+    bool ipc;
     bool disable;
     bool active;     /* this program is one that VPMM_ONLY names, or VPMM_ONLY is not set */
     int dump_signal; /* 0: none */

@@ -59,9 +59,8 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
     return fence_free(heap, &region->owner, stream, fence, wait_out);
 }
 
-/* With the lock held. What is complete by now would otherwise stay pending until something else
- * completes: see vpmm_heap_settle. The stream's own is only what it comes after as it stands. */
-static void release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence, uint64_t stream_id)
+void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
+                       uint64_t stream_id)
 {
     bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
     bool is_own = vpmm_order_ask(heap->order, fence, stream_id) != VPMM_VERDICT_PENDING;
@@ -95,7 +94,7 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
             *wait_out = vpmm_order_wait_context(heap->order, owner);
     }
     vpmm_lock_take(&heap->lock);
-    release(heap, address, fence, stream ? stream->id : 0);
+    vpmm_lease_release(heap, &region, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
     vpmm_order_tidy(heap->order);
     return VPMM_OK;
@@ -120,8 +119,9 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 
 uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals)
 {
-    uint64_t lost_pages = vpmm_atomic_load(&heap->lost_pages);
-    return totals->busy_pages > lost_pages ? totals->busy_pages - lost_pages : 0;
+    uint64_t idle_pages =
+        vpmm_atomic_load(&heap->lost_pages) + vpmm_atomic_load(&heap->withheld_pages);
+    return totals->busy_pages > idle_pages ? totals->busy_pages - idle_pages : 0;
 }
 
 static bool dies_with(const struct vpmm_region_view *region, uint64_t context_id)
@@ -143,7 +143,7 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
             dies_with(&region, context_id) &&
             !vpmm_pool_claim(heap->pool, region.address, &region)) {
             vpmm_hint_xor(&heap->layout, vpmm_habit_mark(region.address, region.pages));
-            release(heap, region.address, region.fence, 0);
+            vpmm_lease_release(heap, &region, region.fence, 0);
         }
         vpmm_lock_give(&heap->lock);
     }

@@ -160,6 +160,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     for (uint32_t i = 0; vpmm_pool_root(heap->pool, i, &address, &pages); i++)
         (void)driver->address_free(driver->self, address, pages * heap->page_bytes);
     vpmm_pool_destroy(heap->pool);
+    vpmm_leases_finish(heap);
     vpmm_habits_finish(heap);
     vpmm_lanes_finish(heap);
     vpmm_condition_finish(&heap->edits_done);
@@ -215,6 +216,8 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .stream_waits = vpmm_atomic_load(&heap->stream_waits),
         .failures = vpmm_atomic_load(&heap->failures),
         .trimmed_bytes = vpmm_atomic_load(&heap->trimmed_bytes),
+        .leased_regions = vpmm_atomic_load(&heap->n_leases),
+        .withheld_pages = vpmm_atomic_load(&heap->withheld_pages),
     };
 }
 

@@ -99,6 +99,24 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t
  * wait for: it is never used again. False where there is none. No driver. */
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);
 
+/* ---- blocks that other processes open ---- */
+
+/* Lets the live region at `address` with that owner's id be leased from now on. No lock, no driver.
+ * False: there is none. */
+bool vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id);
+
+/* A lease keeps an exported region out of reuse: freed, it is withheld until its last lease ends.
+ * Leases are counted. NOT_FOUND: no such region is live and exported; NO_METADATA. `start_out` and
+ * `end_out`: the addresses of the extents that show it, which stay as they are meanwhile. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_lease(struct vpmm_heap *heap, uint64_t address,
+                                                 uint64_t owner_id, uint64_t *start_out,
+                                                 uint64_t *end_out);
+/* Ends one of them; nothing happens where there is none. No driver. */
+void vpmm_heap_unlease(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id);
+/* Of a leased region: see vpmm_pool_shown_extents. */
+size_t vpmm_heap_leased_extents(struct vpmm_heap *heap, uint64_t address, uint64_t from,
+                                struct vpmm_shown_extent *extents_out, size_t room);
+
 /* Whether `address` lies in this heap's roots. No lock, no driver. */
 bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address);
 /* The region that holds `address`. NOT_FOUND outside this heap's roots. No lock, no driver. */
@@ -179,6 +197,8 @@ struct vpmm_heap_counts {
     uint64_t host_waits, stream_waits;
     uint64_t failures; /* mallocs that the caller had to pass on */
     uint64_t trimmed_bytes;
+    uint64_t leased_regions; /* now: other processes have them open */
+    uint64_t withheld_pages; /* of those of them that were freed */
 };
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out);
 

@@ -48,7 +48,10 @@ struct vpmm_heap {
     vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
-    vpmm_atomic64 lost_pages; /* of blocks whose reuse nobody can tell the fence of */
+    struct vpmm_lease *leases; /* LEASES_MAX of them, in one mapping; NULL: there never was one */
+    vpmm_atomic64 n_leases;    /* in use: the first ones */
+    vpmm_atomic64 withheld_pages; /* freed, and busy until their leases end */
+    vpmm_atomic64 lost_pages;     /* of blocks whose reuse nobody can tell the fence of */
 };
 
 #define VPMM_FENCES_MAX 64
@@ -103,8 +106,21 @@ void vpmm_heap_check(struct vpmm_heap *heap);
 
 /* ---- free.c ---- */
 
-/* Pages of edits and frees under way; what is lost is busy for ever, and not counted. */
+/* Pages of edits and frees under way; what is lost is busy for ever, what is withheld as long as
+ * others please, and neither is counted. */
 uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals);
+/* With the lock: the claimed region at `address` is free, with that fence. What is complete by now
+ * would otherwise stay pending until something else completes: see vpmm_heap_settle. The stream's
+ * own is only what it comes after as it stands. */
+void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
+                       uint64_t stream_id);
+
+/* ---- lease.c ---- */
+
+/* With the lock: the claimed region is free, or, where it is leased, will be. */
+void vpmm_lease_release(struct vpmm_heap *heap, const struct vpmm_region_view *region,
+                        vpmm_fence fence, uint64_t stream_id);
+void vpmm_leases_finish(struct vpmm_heap *heap);
 
 /* ---- heap.c ---- */
 

@@ -83,7 +83,7 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
         .number = number,
     };
     live_out->is_async = (live_out->word & VPMM_REGION_IS_ASYNC) != 0;
-    return vpmm_region_is_live(live_out->word) && vpmm_atomic_load(&region->address) == address;
+    return vpmm_region_is_private(live_out->word) && vpmm_atomic_load(&region->address) == address;
 }
 
 bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_fence fence,

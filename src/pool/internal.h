@@ -29,7 +29,7 @@
 #define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {
-    /* Generation, memory pool, is_async, state. The state is UNUSED while the fields change; each
+    /* Generation, memory pool, is_exported, is_async, state. The state is UNUSED while the fields change; each
      * change makes a new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
@@ -210,10 +210,10 @@ struct vpmm_content vpmm_region_content(const struct vpmm_region *region);
 /* Any thread. Copies the record if it stands for a region and did not change meanwhile. */
 bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view *view_out,
                       uint64_t *word_out);
-/* Whether a record's word says that it is live. */
-static inline bool vpmm_region_is_live(uint64_t word)
+/* Whether a record's word says that it is live, and not exported. */
+static inline bool vpmm_region_is_private(uint64_t word)
 {
-    return (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_LIVE;
+    return (word & (VPMM_REGION_STATE_MASK | VPMM_REGION_IS_EXPORTED)) == VPMM_REGION_LIVE;
 }
 
 /* Any thread. live -> `state`, if the word still is `word`; touches nothing else. */

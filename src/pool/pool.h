@@ -58,6 +58,7 @@ struct vpmm_region_view {
     vpmm_fence fence; /* free, zombie: what must complete; live: what its memory's last owner may
                          still be running */
     struct vpmm_owner owner;
+    bool is_exported; /* live, or busy after that: see vpmm_pool_export */
 };
 
 struct vpmm_pool_params {
@@ -255,6 +256,23 @@ uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool)
 uint64_t vpmm_pool_mempool_part(const struct vpmm_pool *pool, uint32_t mempool);
 uint64_t vpmm_pool_other_pages(const struct vpmm_pool *pool);
 
+/* ---- regions that other processes may come to map ---- */
+
+/* Any thread, no lock. Marks the live region that starts exactly at `address` and whose owner has
+ * that id as exported; it stays so until it is free. False: there is none. */
+bool vpmm_pool_export(struct vpmm_pool *pool, uint64_t address, uint64_t owner_id);
+
+/* An extent where a region shows it. */
+struct vpmm_shown_extent {
+    uint64_t handle, address, pages;
+};
+/* Under the lock. The extents that show the live or busy region at `address`, in ascending order of
+ * their addresses, the first being the one that holds the address `from`; at most `room`. Returns
+ * how many; 0 for a `from` outside the region. The first may begin before the region, and the last
+ * end behind it. They stay where they are while the region is not free. */
+size_t vpmm_pool_shown_extents(const struct vpmm_pool *pool, uint64_t address, uint64_t from,
+                               struct vpmm_shown_extent *extents_out, size_t room);
+
 /* ---- front caches: free regions that one holds are in no index of the pool ---- */
 
 /* What a front cache adds to the running totals; it writes it under a latch of its own, and keeps
@@ -281,7 +299,8 @@ struct vpmm_live {
     uint32_t number;
     bool is_async;
 };
-/* Any thread, no lock. The live region that starts exactly at `address`; false: there is none. */
+/* Any thread, no lock. The live region that starts exactly at `address`; false: there is none, or
+ * it is exported and must not be cached. */
 bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address,
                          struct vpmm_live *live_out);
 

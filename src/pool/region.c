@@ -56,6 +56,7 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
                             : vpmm_atomic_load(&region->id),
                   .is_async = (word & VPMM_REGION_IS_ASYNC) != 0,
                   .mempool = vpmm_word_mempool(word)},
+        .is_exported = (word & VPMM_REGION_IS_EXPORTED) != 0,
     };
     if (vpmm_atomic_load(&region->word) != word)
         return false;

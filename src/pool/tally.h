@@ -11,7 +11,8 @@ struct vpmm_region;
 /* Of a record's word. */
 #define VPMM_REGION_STATE_MASK ((uint64_t)7)
 #define VPMM_REGION_IS_ASYNC ((uint64_t)8)
-#define VPMM_REGION_MEMPOOL_SHIFT 4
+#define VPMM_REGION_IS_EXPORTED ((uint64_t)16)
+#define VPMM_REGION_MEMPOOL_SHIFT 5
 #define VPMM_REGION_MEMPOOL_MASK ((uint64_t)(VPMM_MEMPOOLS - 1) << VPMM_REGION_MEMPOOL_SHIFT)
 #define VPMM_REGION_GENERATION ((uint64_t)VPMM_MEMPOOLS << VPMM_REGION_MEMPOOL_SHIFT)
 /* In bare CUDA's figures each block of a memory pool is a multiple of it. */

@@ -80,7 +80,10 @@ static CUresult left(CUcontext context, bool destroyed, CUresult result)
     struct vpmm_router *router = context ? vpmm_enter() : NULL;
     if (!router)
         return result;
+    struct vpmm_ipc *ipc = vpmm_entry_ipc();
     vpmm_router_context_left(router, vpmm_context_of(context), destroyed);
+    if (ipc && destroyed)
+        vpmm_ipc_context_gone(ipc, vpmm_context_of(context));
     vpmm_leave();
     return result;
 }

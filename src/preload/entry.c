@@ -6,6 +6,7 @@
 #include "driver/cuda.h"
 #include "observe/log.h"
 #include "preload/idle.h"
+#include "preload/ipc.h"
 #include "preload/original.h"
 #include "preload/pitch.h"
 #include "preload/report.h"
@@ -15,6 +16,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
  * destroyed. */
@@ -24,6 +26,7 @@ struct world {
     struct vpmm_cuda cuda;
     struct vpmm_driver driver;
     struct vpmm_router *router;
+    struct vpmm_ipc *ipc; /* NULL: VPMM_IPC=0, or there was no memory for it */
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
     struct vpmm_pitches pitches;
     struct vpmm_idler idler;
@@ -104,6 +107,7 @@ static void become_child(void)
     if (!world)
         return;
     bool had_pool = has_pool(world);
+    vpmm_ipc_abandon(world->ipc);
     if (had_pool)
         remove_handler(world);
     vpmm_idler_forget(&world->idler);
@@ -137,6 +141,7 @@ static void meet_first_heap(void *self)
 
 static void discard(struct world *world)
 {
+    vpmm_ipc_destroy(world->ipc);
     vpmm_router_destroy(world->router);
     vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
 }
@@ -151,8 +156,14 @@ static bool furnish(struct world *world)
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return false;
     vpmm_log_set_level((int)world->config.log_level);
-    return vpmm_router_create(&world->config, &world->driver, &vpmm_memory_system, &first_heap,
-                              &world->router) == VPMM_OK;
+    if (vpmm_router_create(&world->config, &world->driver, &vpmm_memory_system, &first_heap,
+                           &world->router) != VPMM_OK)
+        return false;
+    struct vpmm_ipc_lender lender = vpmm_ipc_lender_of(world->router);
+    if (world->config.ipc && vpmm_ipc_create(&world->driver, &vpmm_memory_system, &lender,
+                                             geteuid(), &world->ipc) != VPMM_OK)
+        world->ipc = NULL;
+    return true;
 }
 
 static struct world *make_world(void)
@@ -211,6 +222,17 @@ void vpmm_leave(void)
     is_inside = false;
 }
 
+void vpmm_stay(void)
+{
+    is_inside = true;
+}
+
+struct vpmm_ipc *vpmm_entry_ipc(void)
+{
+    struct world *world = world_or_null();
+    return world ? world->ipc : NULL;
+}
+
 void vpmm_entry_set_primary(CUdevice device, CUcontext context)
 {
     struct world *world = world_or_null();
@@ -251,6 +273,8 @@ struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool
 __attribute__((destructor)) static void finish(void)
 {
     struct world *world = world_or_null();
+    if (world && world->ipc)
+        vpmm_ipc_end(world->ipc);
     if (world && world->config.stats && has_pool(world))
         vpmm_report_stats(&world->config, world->router);
 }

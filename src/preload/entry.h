@@ -7,6 +7,7 @@
 #define VPMM_PRELOAD_ENTRY_H
 
 #include "driver/driver.h"
+#include "ipc/ipc.h"
 #include "route/route.h"
 
 #include <cuda.h>
@@ -16,6 +17,11 @@
  * had a pool, or a call out of our own code. */
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
+
+/* The calling thread is ours: it is inside us as long as it lives. */
+void vpmm_stay(void);
+/* What stands behind legacy IPC, or NULL where it is not emulated. */
+struct vpmm_ipc *vpmm_entry_ipc(void);
 
 /* The memory pool that `pool` is, and its device; NULL: not one that we serve (driver, where it was
  * not heard of before). */

@@ -14,19 +14,45 @@
 struct block {
     struct vpmm_region_view view;
     int device;
+    bool is_import;
+    vpmm_context_handle opener; /* of an import */
 };
 
 enum whose {
     NOT_OURS,
-    OUR_BLOCK, /* among the requested bytes of a live block */
+    OUR_BLOCK, /* among the requested bytes of a live block, or of one of another process that is
+                  open here */
     NOBODYS,   /* in our address space: freed, never used, or behind the requested bytes */
 };
+
+/* Numbers imports apart from blocks. */
+#define BUFFER_ID_IMPORT (1ULL << 62)
+
+static enum whose look_at_imports(CUdeviceptr address, struct block *block_out)
+{
+    struct vpmm_ipc_import import;
+    struct vpmm_ipc *ipc = vpmm_entry_ipc();
+    switch (ipc ? vpmm_ipc_find(ipc, address, &import) : VPMM_IPC_ELSEWHERE) {
+    case VPMM_IPC_IN_BLOCK:
+        *block_out = (struct block){
+            .view = {.address = import.address,
+                     .owner = {.bytes = import.bytes, .id = import.id | BUFFER_ID_IMPORT}},
+            .is_import = true,
+            .opener = import.context};
+        return OUR_BLOCK;
+    case VPMM_IPC_IN_MAPPING:
+        return NOBODYS;
+    default:
+        return NOT_OURS;
+    }
+}
 
 static enum whose look(struct vpmm_router *router, CUdeviceptr address, struct block *block_out)
 {
     struct vpmm_region_view *view = &block_out->view;
+    block_out->is_import = false;
     if (!vpmm_router_find(router, address, view, &block_out->device))
-        return NOT_OURS;
+        return look_at_imports(address, block_out);
     bool is_block = view->state == VPMM_REGION_LIVE && address - view->address < view->owner.bytes;
     return is_block ? OUR_BLOCK : NOBODYS;
 }
@@ -89,11 +115,14 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
 static void rewrite_context(struct vpmm_router *router, const struct block *block, void *value)
 {
     const struct vpmm_owner *owner = &block->view.owner;
-    struct vpmm_context *context =
-        vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
-    if (owner->is_async || !context)
-        return;
-    vpmm_context_handle handle = vpmm_context_raw(context);
+    vpmm_context_handle handle = block->opener;
+    if (!block->is_import) {
+        struct vpmm_context *context =
+            vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
+        if (owner->is_async || !context)
+            return;
+        handle = vpmm_context_raw(context);
+    }
     memcpy(value, &handle, sizeof handle);
 }
 
@@ -107,9 +136,15 @@ static void rewrite_pool(struct vpmm_router *router, const struct block *block, 
         memcpy(value, &pool, sizeof pool);
 }
 
-/* Replaces what the driver said about our block by what the program would see without us. Left as
- * the driver says: CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 0, because cuIpcGetMemHandle
- * does refuse this memory. */
+/* The attribute says what cuIpcGetMemHandle will do. */
+static void rewrite_ipc(struct vpmm_router *router, const struct block *block, void *value)
+{
+    int is_capable = !block->is_import && vpmm_entry_ipc() &&
+                     vpmm_router_can_export(router, &block->view, block->device);
+    memcpy(value, &is_capable, sizeof is_capable);
+}
+
+/* Replaces what the driver said about our block by what the program would see without us. */
 static void rewrite(struct vpmm_router *router, const struct block *block,
                     CUpointer_attribute attribute, void *value)
 {
@@ -133,6 +168,9 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         memcpy(value, &no_handle_types, sizeof no_handle_types);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        rewrite_ipc(router, block, value);
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         rewrite_pool(router, block, value);

@@ -129,7 +129,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     close_report(fd);
 }
 
-#define FIGURES 24
+#define FIGURES 26
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
 };
@@ -171,6 +171,9 @@ static void count_heap(struct vpmm_heap *heap, struct figures *figures)
         {"stream_waits", "waits on the device", counts.stream_waits, false},
         {"failures", "not served", counts.failures, false},
         {"extents", "extents", totals.extents, false},
+        {"leased", "open in other processes", counts.leased_regions, false},
+        {"withheld_bytes", "freed, but open in another process", counts.withheld_pages * page_bytes,
+         true},
         {"audit", "broken invariants", count_broken_invariants(heap), false},
     }};
 }
@@ -186,6 +189,7 @@ static const char *const route_keys[VPMM_ROUTE_COUNT] = {
     [VPMM_ROUTE_OTHER_POOL] = "other_pool",
     [VPMM_ROUTE_LIMIT] = "limit",
     [VPMM_ROUTE_NO_PEER] = "no_peer",
+    [VPMM_ROUTE_NO_IPC] = "no_ipc",
     [VPMM_ROUTE_DISABLED] = "disabled",
     [VPMM_ROUTE_LIMITED] = "limited",
     [VPMM_ROUTE_FULL] = "full",

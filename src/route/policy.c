@@ -29,6 +29,8 @@ enum vpmm_route vpmm_route_decide(const struct vpmm_route_question *question)
         return VPMM_ROUTE_OTHER_POOL;
     if (!question->is_async && !question->peers_possible)
         return VPMM_ROUTE_NO_PEER;
+    if (!question->is_async && !question->emulates_ipc)
+        return VPMM_ROUTE_NO_IPC;
     if (question->bytes > question->limit_bytes)
         return VPMM_ROUTE_LIMITED;
     return VPMM_ROUTE_POOL;

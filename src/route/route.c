@@ -88,6 +88,7 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         .is_async = request->is_async,
         .names_explicit_pool = request->names_explicit_pool,
         .peers_possible = !vpmm_atomic_load(&router->is_unconnected),
+        .emulates_ipc = router->config->ipc,
         .threshold_bytes = vpmm_atomic_load(&router->small_bytes),
         .is_disabled = router->config->disable || !router->config->active,
     };

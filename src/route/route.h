@@ -29,6 +29,7 @@
     X(OTHER_POOL, "the device's current memory pool was changed")                                  \
     X(LIMIT, "the memory pool's limit")                                                            \
     X(NO_PEER, "two devices of the process cannot reach each other")                               \
+    X(NO_IPC, "VPMM_IPC=0 leaves cudaMalloc to CUDA")                                              \
     X(DISABLED, "disabled")                                                                        \
     X(LIMITED, "more than VPMM_LIMIT allows")                                                      \
     X(FULL, "out of memory")                                                                       \
@@ -55,6 +56,8 @@ struct vpmm_route_question {
                                  stream's device that we serve */
     bool names_explicit_pool; /* cudaMallocFromPoolAsync on one that we do not serve */
     bool peers_possible;
+    bool emulates_ipc; /* cudaMalloc: its memory can be opened by other processes as CUDA's own can
+                        */
     bool is_disabled;
 };
 /* The policy: pure, no state. */
@@ -115,6 +118,32 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
  * roots. No lock, no driver. */
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
+
+/* ---- cudaMalloc memory that other processes open ---- */
+
+/* A block as its exporter knows it. */
+struct vpmm_exported {
+    int device;
+    uint64_t address, id, bytes; /* of the whole block; bytes as requested */
+};
+
+/* Whether other processes can be given a block of that kind: VPMM_IPC, cudaMalloc, and a device
+ * whose extents can be exported. No lock, no driver. */
+bool vpmm_router_can_export(struct vpmm_router *router, const struct vpmm_region_view *block,
+                            int device);
+/* Marks the live block that holds `address` as one that may be leased. NOT_FOUND: there is none
+ * that can. No lock, no driver. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_export(struct vpmm_router *router, uint64_t address,
+                                                    struct vpmm_exported *exported_out);
+/* The heap that has it, for its leases; NULL: none. */
+struct vpmm_heap *vpmm_router_exporter(struct vpmm_router *router,
+                                       const struct vpmm_exported *exported);
+/* The devices that shall reach memory of `owner` mapped for `device`: these two first, then those
+ * that had a context. At most VPMM_DEVICES_MAX; returns how many. */
+int vpmm_router_devices(struct vpmm_router *router, int device, int owner,
+                        int devices_out[VPMM_DEVICES_MAX]);
+
+/* ---- memory that may go back ---- */
 
 /* An allocation that is not ours failed for lack of memory on `device`: see vpmm_heap_relieve.
  * False too where the device has no pool. */

@@ -10,10 +10,12 @@ MAY_INCLUDE = {
     "pool": ["base"],
     "order": ["base", "driver/driver.h"],
     "heap": ["base", "driver/driver.h", "pool", "order"],
+    "ipc": ["base", "driver/driver.h"],
     "config": ["base"],
     "observe": ["base"],
     "route": ["base", "driver/driver.h", "pool", "order", "heap", "config", "observe/log.h"],
-    "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "config", "observe", "route"],
+    "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "ipc", "config", "observe",
+                "route"],
     "sim": ["base", "driver/driver.h"],
 }
 # The headers of a folder that others may see; base is all facade.
@@ -22,6 +24,7 @@ FACADES = {
     "pool": ["pool.h"],
     "order": ["order.h"],
     "heap": ["heap.h"],
+    "ipc": ["ipc.h"],
     "config": ["config.h"],
     "observe": ["log.h", "dump.h", "stats.h"],
     "route": ["route.h"],

@@ -36,7 +36,7 @@ static void a_bad_value_gets_the_default_and_one_full_sentence(void **state)
         "VPMM_LIMIT=0",         "VPMM_IDLE_MS=0",       "VPMM_IDLE_MS=1s",
         "VPMM_LIMIT=0%",        "VPMM_LIMIT=101%",      "VPMM_LIMIT=all",
         "VPMM_SLACK=lots",      "VPMM_SLACK=101%",      "VPMM_FREE_SYNC=2",
-        "VPMM_FREE_SYNC=TRUE!", "VPMM_DUMP_SIGNAL=HUP", "VPMM_DUMP_SIGNAL=10",
+        "VPMM_FREE_SYNC=TRUE!", "VPMM_IPC=2", "VPMM_DUMP_SIGNAL=HUP", "VPMM_DUMP_SIGNAL=10",
         "VPMM_DUMP=stdout",     "VPMM_DUMP_FORMAT=xml", "VPMM_STATS=josn",
         "VPMM_STATS=2",         "VPMM_LOG=verbose",     "VPMM_DISABLE=please",
     };
@@ -82,7 +82,7 @@ static void unknown_names_are_told_the_nearest(void **state)
         {"VPMM_STAT", "did you mean VPMM_STATS?"},
         {"VPMM_FREESYNC=1", "did you mean VPMM_FREE_SYNC?"},
         {"VPMM_DUMP_FROMAT=json", "did you mean VPMM_DUMP_FORMAT?"},
-        {"VPMM_IPC=0", "docs/OPTIONS.md"},
+        {"VPMM_TRACE=0", "docs/OPTIONS.md"},
         {"VPMM_=0", "docs/OPTIONS.md"},
         {"VPMM_SOMETHING_ENTIRELY_DIFFERENT_AND_LONG=0", "docs/OPTIONS.md"},
     };

@@ -106,6 +106,9 @@ static void words(void **state)
         (void)snprintf(variable, sizeof variable, "VPMM_DISABLE=%s", on[i]);
         read_well(variable);
         assert_true(config.disable);
+        (void)snprintf(variable, sizeof variable, "VPMM_IPC=%s", off[i]);
+        read_well(variable);
+        assert_false(config.ipc);
         (void)snprintf(variable, sizeof variable, "VPMM_DISABLE=%s", off[i]);
         read_well(variable);
         assert_defaults();
@@ -227,6 +230,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},  {"VPMM_DUMP_SIGNAL", "USR1"},
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},    {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},
+        {"VPMM_IPC", "1"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

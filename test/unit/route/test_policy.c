@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 enum {
-    N_BOOLEANS = 9
+    N_BOOLEANS = 10
 };
 #define THRESHOLD 100u
 #define DEVICE 1000u
@@ -39,6 +39,8 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
         return q->is_async && !q->names_our_pool && !q->names_explicit_pool;
     case VPMM_ROUTE_NO_PEER:
         return !q->is_async && !q->peers_possible;
+    case VPMM_ROUTE_NO_IPC:
+        return !q->is_async && !q->emulates_ipc;
     default:
         return false;
     }
@@ -49,7 +51,7 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
 static const enum vpmm_route by_weight[] = {
     VPMM_ROUTE_DISABLED, VPMM_ROUTE_SMALL,   VPMM_ROUTE_NO_CONTEXT,    VPMM_ROUTE_CAPTURING,
     VPMM_ROUTE_NO_VMM,   VPMM_ROUTE_LARGE,   VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL,
-    VPMM_ROUTE_NO_PEER,  VPMM_ROUTE_LIMITED,
+    VPMM_ROUTE_NO_PEER,  VPMM_ROUTE_NO_IPC,  VPMM_ROUTE_LIMITED,
 };
 
 static void every_combination_has_its_first_cause_as_reason(void **state)
@@ -73,6 +75,7 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
                 .peers_possible = bits >> 6 & 1,
                 .is_disabled = bits >> 7 & 1,
                 .limit_bytes = bits >> 8 & 1 ? LIMIT : UINT64_MAX,
+                .emulates_ipc = bits >> 9 & 1,
             };
             enum vpmm_route expected = VPMM_ROUTE_POOL;
             for (unsigned w = sizeof by_weight / sizeof by_weight[0]; w-- > 0;)
@@ -88,8 +91,11 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
 static void no_bytes_are_never_served(void **state)
 {
     (void)state;
-    const struct vpmm_route_question q = {
-        .device_bytes = DEVICE, .has_context = true, .has_vmm = true, .peers_possible = true};
+    const struct vpmm_route_question q = {.device_bytes = DEVICE,
+                                          .has_context = true,
+                                          .has_vmm = true,
+                                          .peers_possible = true,
+                                          .emulates_ipc = true};
     assert_int_equal(vpmm_route_decide(&q), VPMM_ROUTE_SMALL);
 }
 

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+#include "ipc/internal.h"
+#include "ipc/socket.h"
+
+#include <string.h>
+
+bool vpmm_ipc_is_ours(const unsigned char handle[VPMM_IPC_HANDLE_BYTES])
+{
+    struct vpmm_ipc_name name;
+    return vpmm_ipc_name_read(handle, &name);
+}
+
+/* ---- opening ---- */
+
+/* With the lock. */
+static struct vpmm_ipc_entry *find_open(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
+                                        vpmm_context_handle context)
+{
+    uint32_t n = vpmm_atomic_load(&ipc->n_entries);
+    for (uint32_t i = 0; i < n; i++) {
+        struct vpmm_ipc_entry *entry = &ipc->entries[i];
+        if (entry->state == VPMM_IPC_OPEN && entry->import.context == context &&
+            entry->block.id == name->block.id &&
+            memcmp(ipc->peers[entry->peer].nonce, name->nonce, VPMM_IPC_NONCE_BYTES) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* The opening thread alone makes entries: one that is unused stays so. */
+static struct vpmm_ipc_entry *unused_entry(struct vpmm_ipc *ipc)
+{
+    for (uint32_t i = 0; i < VPMM_IPC_IMPORTS_MAX; i++)
+        if (ipc->entries[i].state == VPMM_IPC_UNUSED) {
+            if (i >= vpmm_atomic_load(&ipc->n_entries))
+                vpmm_atomic_store(&ipc->n_entries, i + 1);
+            return &ipc->entries[i];
+        }
+    return NULL;
+}
+
+static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
+                                      const struct vpmm_ipc_opener *opener, uint32_t *peer_out,
+                                      struct vpmm_ipc_mapping *mapping_out, uint64_t *start_out)
+{
+    uint64_t deadline_ms = vpmm_ipc_now_ms() + VPMM_IPC_WAIT_MS;
+    int descriptors[VPMM_IPC_CHUNK];
+    size_t n_descriptors;
+    struct vpmm_ipc_reply lease;
+    enum vpmm_status status = vpmm_ipc_peer_take(ipc, name, deadline_ms, peer_out);
+    if (status)
+        return status;
+    struct vpmm_ipc_request request = vpmm_ipc_request_make(VPMM_IPC_LEASE, &name->block, 0);
+    status = vpmm_ipc_peer_ask(ipc, *peer_out, &request, deadline_ms, &lease, descriptors,
+                               &n_descriptors);
+    bool is_leased = !status;
+    if (!status)
+        status =
+            vpmm_ipc_map(ipc, *peer_out, &name->block, &lease, opener, deadline_ms, mapping_out);
+    if (status) {
+        vpmm_lock_take(&ipc->lock);
+        vpmm_ipc_peer_give(ipc, *peer_out, is_leased ? &name->block : NULL);
+        vpmm_lock_give(&ipc->lock);
+        return status;
+    }
+    *start_out = lease.start;
+    return VPMM_OK;
+}
+
+/* By the opening thread, without the lock. */
+static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
+                               const struct vpmm_ipc_opener *opener, uint64_t *address_out)
+{
+    struct vpmm_ipc_mapping mapping;
+    uint64_t start;
+    uint32_t peer;
+    vpmm_lock_take(&ipc->lock);
+    struct vpmm_ipc_entry *entry = unused_entry(ipc);
+    vpmm_lock_give(&ipc->lock);
+    if (!entry)
+        return VPMM_NO_METADATA;
+    enum vpmm_status status = lease_and_map(ipc, name, opener, &peer, &mapping, &start);
+    if (status)
+        return status;
+    uint64_t address = mapping.base + (name->block.address - start);
+    vpmm_lock_take(&ipc->lock);
+    *entry = (struct vpmm_ipc_entry){.state = VPMM_IPC_OPEN,
+                                     .peer = peer,
+                                     .n = 1,
+                                     .block = name->block,
+                                     .mapping = mapping,
+                                     .import = {.address = address,
+                                                .bytes = name->block.bytes,
+                                                .id = ++ipc->last_id,
+                                                .context = opener->context}};
+    vpmm_lock_give(&ipc->lock);
+    *address_out = address;
+    return VPMM_OK;
+}
+
+static bool is_own(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name)
+{
+    return atomic_load(&ipc->server) && memcmp(ipc->nonce, name->nonce, sizeof ipc->nonce) == 0;
+}
+
+enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
+                               const unsigned char handle[VPMM_IPC_HANDLE_BYTES],
+                               const struct vpmm_ipc_opener *opener, uint64_t *address_out)
+{
+    struct vpmm_ipc_name name;
+    if (!vpmm_ipc_name_read(handle, &name))
+        return VPMM_INVALID;
+    if (is_own(ipc, &name))
+        return VPMM_NO_CONTEXT;
+    if (!ipc->driver->extent_import)
+        return VPMM_NOT_SUPPORTED;
+    vpmm_lock_take(&ipc->lock);
+    while (ipc->is_opening)
+        vpmm_condition_wait(&ipc->changed, &ipc->lock);
+    struct vpmm_ipc_entry *entry = find_open(ipc, &name, opener->context);
+    if (entry) {
+        entry->n++;
+        *address_out = entry->import.address;
+        vpmm_lock_give(&ipc->lock);
+        return VPMM_OK;
+    }
+    ipc->is_opening = true;
+    vpmm_lock_give(&ipc->lock);
+    enum vpmm_status status = import(ipc, &name, opener, address_out);
+    vpmm_lock_take(&ipc->lock);
+    ipc->is_opening = false;
+    vpmm_condition_broadcast(&ipc->changed);
+    vpmm_lock_give(&ipc->lock);
+    return status;
+}
+
+/* ---- closing ---- */
+
+/* Of an entry that is closing, and so nobody else's. What is still mapped stays leased. The entry
+ * is let go before its address space, which may at once be another's. */
+static void end(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry)
+{
+    const struct vpmm_driver *driver = ipc->driver;
+    const struct vpmm_ipc_mapping mapping = entry->mapping;
+    if (driver->unmap(driver->self, mapping.base, mapping.bytes))
+        return;
+    vpmm_lock_take(&ipc->lock);
+    vpmm_ipc_peer_give(ipc, entry->peer, &entry->block);
+    entry->state = VPMM_IPC_UNUSED;
+    vpmm_lock_give(&ipc->lock);
+    (void)driver->address_free(driver->self, mapping.base, mapping.bytes);
+}
+
+/* With the lock. */
+static struct vpmm_ipc_entry *find_at(struct vpmm_ipc *ipc, uint64_t address)
+{
+    uint32_t n = vpmm_atomic_load(&ipc->n_entries);
+    for (uint32_t i = 0; i < n; i++)
+        if (ipc->entries[i].state == VPMM_IPC_OPEN && ipc->entries[i].import.address == address)
+            return &ipc->entries[i];
+    return NULL;
+}
+
+enum vpmm_status vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
+                                enum vpmm_status (*wait)(void *self,
+                                                         const struct vpmm_ipc_import *import),
+                                void *self)
+{
+    vpmm_lock_take(&ipc->lock);
+    struct vpmm_ipc_entry *entry = find_at(ipc, address);
+    bool is_last = entry && --entry->n == 0;
+    if (is_last)
+        entry->state = VPMM_IPC_CLOSING;
+    vpmm_lock_give(&ipc->lock);
+    enum vpmm_status status = entry ? VPMM_OK : VPMM_NOT_FOUND;
+    if (is_last) {
+        status = wait(self, &entry->import);
+        end(ipc, entry);
+    }
+    return status;
+}
+
+void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, vpmm_context_handle context)
+{
+    for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++) {
+        struct vpmm_ipc_entry *entry = &ipc->entries[i];
+        vpmm_lock_take(&ipc->lock);
+        bool is_its = entry->state == VPMM_IPC_OPEN && entry->import.context == context;
+        if (is_its)
+            entry->state = VPMM_IPC_CLOSING;
+        vpmm_lock_give(&ipc->lock);
+        if (is_its)
+            end(ipc, entry);
+    }
+}
+
+/* ---- looking ---- */
+
+enum vpmm_ipc_place vpmm_ipc_find(struct vpmm_ipc *ipc, uint64_t address,
+                                  struct vpmm_ipc_import *import_out)
+{
+    enum vpmm_ipc_place place = VPMM_IPC_ELSEWHERE;
+    uint32_t n = vpmm_atomic_load(&ipc->n_entries);
+    if (n == 0)
+        return place;
+    vpmm_lock_take(&ipc->lock);
+    for (uint32_t i = 0; i < n && place == VPMM_IPC_ELSEWHERE; i++) {
+        const struct vpmm_ipc_entry *entry = &ipc->entries[i];
+        if (entry->state == VPMM_IPC_UNUSED ||
+            address - entry->mapping.base >= entry->mapping.bytes)
+            continue;
+        place = VPMM_IPC_IN_MAPPING;
+        if (entry->state == VPMM_IPC_OPEN &&
+            address - entry->import.address < entry->import.bytes) {
+            place = VPMM_IPC_IN_BLOCK;
+            *import_out = entry->import;
+        }
+    }
+    vpmm_lock_give(&ipc->lock);
+    return place;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* Private to ipc/: the state of both sides. The lock guards what is marked with it and is held
+ * neither during a driver call nor while a peer is waited for; instead one thread at a time is the
+ * opening one. What belongs to the serving thread no other touches. */
+#ifndef VPMM_IPC_INTERNAL_H
+#define VPMM_IPC_INTERNAL_H
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "ipc/protocol.h"
+
+#include <pthread.h>
+
+#define VPMM_IPC_WAIT_MS 10000u
+#define VPMM_IPC_CLIENTS_MAX 256u
+#define VPMM_IPC_LOANS_MAX 16384u
+#define VPMM_IPC_PEERS_MAX 256u
+#define VPMM_IPC_IMPORTS_MAX 4096u
+
+/* An importer that is connected, or that was and is not known to have ended. */
+struct vpmm_ipc_client {
+    bool is_used;
+    int socket;  /* -1: it is closed */
+    int process; /* a descriptor that tells of the end of the process, or -1 */
+    uint32_t n_loans;
+};
+
+/* A block that a client has leased. */
+struct vpmm_ipc_loan {
+    struct vpmm_ipc_block block;
+    uint32_t client;
+    uint32_t n;
+};
+
+/* The serving thread's, but for `wake` and `thread`. */
+struct vpmm_ipc_server {
+    pthread_t thread;
+    int listening, wake;
+    struct vpmm_ipc_client clients[VPMM_IPC_CLIENTS_MAX];
+    struct vpmm_ipc_loan loans[VPMM_IPC_LOANS_MAX];
+    uint32_t n_loans;
+    bool is_short; /* of descriptors: nobody is accepted for a moment */
+};
+
+/* An exporter. */
+struct vpmm_ipc_peer {
+    unsigned char nonce[VPMM_IPC_NONCE_BYTES];
+    int socket; /* -1: lost */
+    uint32_t n; /* imports, and openings under way; 0: not used */
+};
+
+/* A mapped block. */
+struct vpmm_ipc_mapping {
+    uint64_t base, bytes;
+};
+
+enum vpmm_ipc_state {
+    VPMM_IPC_UNUSED,
+    VPMM_IPC_OPEN,
+    VPMM_IPC_CLOSING
+};
+
+struct vpmm_ipc_entry {
+    enum vpmm_ipc_state state;
+    uint32_t peer;
+    uint32_t n; /* openings */
+    struct vpmm_ipc_block block;
+    struct vpmm_ipc_mapping mapping;
+    struct vpmm_ipc_import import;
+};
+
+struct vpmm_ipc {
+    const struct vpmm_driver *driver;
+    const struct vpmm_memory *memory;
+    struct vpmm_ipc_lender lender;
+    uint32_t user_id;
+    struct vpmm_lock lock;
+    struct vpmm_condition changed;
+    vpmm_atomic32 is_ended;
+    /* Once: the server, and with it the own name. */
+    _Atomic(struct vpmm_ipc_server *) server;
+    unsigned char nonce[VPMM_IPC_NONCE_BYTES];
+    bool is_opening; /* lock */
+    struct vpmm_ipc_peer peers[VPMM_IPC_PEERS_MAX];
+    struct vpmm_ipc_entry entries[VPMM_IPC_IMPORTS_MAX]; /* lock */
+    vpmm_atomic32 n_entries;                             /* above the last that was ever used */
+    uint64_t last_id;                                    /* lock */
+};
+
+/* ---- server.c ---- */
+
+/* With the lock: the server runs. FAILED. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_serve(struct vpmm_ipc *ipc);
+/* Ends it, and with it all leases. */
+void vpmm_ipc_server_finish(struct vpmm_ipc *ipc);
+/* Closes its descriptors, in a process where the thread does not run. */
+void vpmm_ipc_server_abandon(struct vpmm_ipc_server *server);
+
+/* ---- loans.c: in the serving thread ---- */
+
+/* Answers one message of a client; false: it is to be dropped. */
+bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, size_t n);
+/* All that the client had is returned. */
+void vpmm_ipc_end_loans(struct vpmm_ipc *ipc, uint32_t client);
+
+/* ---- peer.c: the opening thread, but for the last ---- */
+
+/* The number of the exporter, connected, with one more use; or why not. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_peer_take(struct vpmm_ipc *ipc,
+                                                    const struct vpmm_ipc_name *name,
+                                                    uint64_t deadline_ms, uint32_t *peer_out);
+/* A wish and its reply. After a failure the connection is lost. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_request *request,
+                  uint64_t deadline_ms, struct vpmm_ipc_reply *reply_out,
+                  int descriptors_out[VPMM_IPC_CHUNK], size_t *n_descriptors_out);
+/* Any thread, with the lock: one use less. `returned`: a lease to be returned, or NULL. */
+void vpmm_ipc_peer_give(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_block *returned);
+
+/* ---- map.c ---- */
+
+/* Maps the leased block of a peer, whose extents lie from `start` to `end` there. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_ipc_map(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_block *block,
+             const struct vpmm_ipc_reply *lease, const struct vpmm_ipc_opener *opener,
+             uint64_t deadline_ms, struct vpmm_ipc_mapping *mapping_out);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that open and close the same block at once, in two contexts: each sees it while it has it
+ * open, and nothing is left over. */
+#define _GNU_SOURCE
+#include "scene.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define THREADS 4u
+#define ROUNDS 200u
+
+static atomic_uint n_wrong;
+static atomic_uint n_last_closes;
+
+static enum vpmm_status note_last(void *self, const struct vpmm_ipc_import *import)
+{
+    (void)self;
+    (void)import;
+    atomic_fetch_add(&n_last_closes, 1);
+    return VPMM_OK;
+}
+
+static void *open_and_close(void *self)
+{
+    struct vpmm_ipc_opener own = opener;
+    struct vpmm_ipc_import import;
+    uint64_t address;
+    own.context = self;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        bool is_right = vpmm_ipc_open(importer, handle, &own, &address) == VPMM_OK &&
+                        vpmm_ipc_find(importer, address + MIB, &import) == VPMM_IPC_IN_BLOCK &&
+                        import.address == address && import.context == own.context &&
+                        vpmm_ipc_close(importer, address, note_last, NULL) == VPMM_OK;
+        atomic_fetch_add(&n_wrong, !is_right);
+    }
+    return NULL;
+}
+
+static void threads_share_what_is_open(void **state)
+{
+    (void)state;
+    static int contexts[2];
+    pthread_t threads[THREADS];
+    atomic_store(&n_wrong, 0);
+    atomic_store(&n_last_closes, 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, &contexts[i % 2]), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(atomic_load(&n_wrong), 0);
+    end_when(&lent.n_leases, 0);
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases_ever), atomic_load(&n_last_closes));
+    for (unsigned i = 0; i < VPMM_IPC_PEERS_MAX; i++)
+        assert_int_equal(importer->peers[i].n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(threads_share_what_is_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
