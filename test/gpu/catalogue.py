@@ -222,6 +222,17 @@ TWO = [
     _reduces("registered", ("registered",), NCCL_CUMEM_ENABLE="1"),
 ]
 
+SHARING = [
+    *(_cuda("sharing", "sharing", name=f"sharing, {cudart}", cudart=cudart, alone=True,
+            bars=(Bar("early_wrong_words", "0", 0.0, 0.0),))
+      for cudart in (STATIC, SHARED)),
+    _cuda("sharing", "sharing", name="sharing, extents of one page", env={"VPMM_EXTENT": "1"}, alone=True,
+          bars=(Bar("early_wrong_words", "0", 0.0, 0.0),)),
+    _cuda("sharing", "sharing", name="sharing, not emulated", env={"VPMM_IPC": "0"}, alone=True,
+          passes=frozenset({"no_ipc"})),
+    _python("PyTorch, tensors between processes", "torch_sharing", "torch", part="sharing"),
+]
+
 
 def _conforms(source: str, name: str = "", cudart: str = STATIC, table: str = "", **more: object) -> Program:
     return Program("conformance", name or source, source, cudart=cudart, differs_as=table or source, serves=None,
@@ -241,8 +252,8 @@ CONFORMANCE = [
     _conforms("peers", devices=2),
 ]
 
-PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *TWO,
-                           *CONFORMANCE]
+PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *SHARING,
+                           *TWO, *CONFORMANCE]
 
 # Of all runs of a part; other parts have the default.
 PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0, "conformance": 540.0}
