@@ -29,8 +29,8 @@
 #define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {
-    /* Generation, memory pool, is_exported, is_async, state. The state is UNUSED while the fields change; each
-     * change makes a new generation. */
+    /* Generation, memory pool, is_exported, is_async, state. The state is UNUSED while the fields
+     * change; each change makes a new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
     vpmm_atomic64 bytes, context_id;  /* of the owner */

@@ -43,7 +43,12 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
         answer->result = vpmm_capture_refusal(router, request->stream);
         answer->is_final = answer->result != CUDA_SUCCESS;
         if (answer->is_final) {
-            vpmm_router_refused(router, request->is_async);
+            vpmm_router_refused(router, request->is_async, VPMM_ROUTE_CAPTURING);
+            return;
+        }
+        /* Whoever names a stream hears of it when that is asked for its id. */
+        if (!request->stream && vpmm_context_breakage() != CUDA_SUCCESS) {
+            vpmm_router_refused(router, request->is_async, VPMM_ROUTE_OTHER);
             return;
         }
         request->mempool = named ? vpmm_entry_mempool(router, named, &request->pool_device) : NULL;

@@ -4,6 +4,7 @@
  * about the rest of our addresses the original is asked as about memory that is not there. */
 #include "preload/entry.h"
 #include "preload/original.h"
+#include "preload/stream.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -102,7 +103,7 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
         whose = look(router, address, &block);
         vpmm_leave();
     }
-    if (whose != OUR_BLOCK)
+    if (whose != OUR_BLOCK || vpmm_context_breakage() != CUDA_SUCCESS)
         return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
     if (base_out)
         *base_out = block.view.address;
@@ -144,6 +145,30 @@ static void rewrite_ipc(struct vpmm_router *router, const struct block *block, v
     memcpy(value, &is_capable, sizeof is_capable);
 }
 
+/* A block of bare CUDA lies in one mapping; ours may lie over several. */
+static void rewrite_mapping(struct vpmm_router *router, const struct block *block,
+                            CUpointer_attribute attribute, void *value)
+{
+    const struct vpmm_heap *heap =
+        block->is_import ? NULL : vpmm_router_heap(router, block->device);
+    if (!heap)
+        return;
+    CUdeviceptr base = block->view.address;
+    size_t bytes = block->view.pages * vpmm_heap_page_bytes(heap);
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
+        memcpy(value, &bytes, sizeof bytes);
+    else
+        memcpy(value, &base, sizeof base);
+}
+
+/* What the driver says of mapped memory is right for cudaMalloc. */
+static void rewrite_direct(const struct block *block, void *value)
+{
+    int is_capable = 0;
+    if (block->view.owner.is_async)
+        memcpy(value, &is_capable, sizeof is_capable);
+}
+
 /* Replaces what the driver said about our block by what the program would see without us. */
 static void rewrite(struct vpmm_router *router, const struct block *block,
                     CUpointer_attribute attribute, void *value)
@@ -161,6 +186,7 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         memcpy(value, &bytes, sizeof bytes);
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         memcpy(value, &id, sizeof id);
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -174,6 +200,13 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         rewrite_pool(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        rewrite_direct(block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        rewrite_mapping(router, block, attribute, value);
         break;
     default:
         break;

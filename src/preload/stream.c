@@ -46,6 +46,14 @@ CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle str
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
 
+CUresult vpmm_context_breakage(void)
+{
+    int least, greatest;
+    CUresult result = VPMM_ORIGINAL(cuCtxGetStreamPriorityRange, &least, &greatest);
+    bool is_absent = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED;
+    return is_absent ? CUDA_SUCCESS : result;
+}
+
 /* A begin of capture that is under way. */
 struct begin {
     struct vpmm_router *router; /* NULL: nobody to tell */

@@ -203,9 +203,9 @@ enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
     return route;
 }
 
-void vpmm_router_refused(struct vpmm_router *router, bool is_async)
+void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason)
 {
-    vpmm_atomic_add(&router->counts[is_async][VPMM_ROUTE_CAPTURING], 1);
+    vpmm_atomic_add(&router->counts[is_async][reason], 1);
 }
 
 void vpmm_router_counts(struct vpmm_router *router, bool is_async,

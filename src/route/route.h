@@ -94,8 +94,8 @@ struct vpmm_route_request {
 /* Whether every request of so many bytes gets the answer SMALL, whoever asks. No lock, no driver.
  */
 bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
-/* Counts a request that the driver refuses because of a capture: it is not asked for any more. */
-void vpmm_router_refused(struct vpmm_router *router, bool is_async);
+/* Counts a request that the router need not be asked about, because the driver refuses it. */
+void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason);
 
 /* Serves the request (POOL and an address), or says why the original function must. LIMITED and
  * LIMIT: nobody is to serve it, and the program is out of memory. */

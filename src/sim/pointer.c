@@ -8,6 +8,7 @@ struct found {
     const struct plain *plain;
     const struct mapping *mapping;
     const struct reservation *reservation;
+    uint64_t granularity;
 };
 
 static bool find(struct sim *sim, CUdeviceptr address, struct found *found_out)
@@ -16,6 +17,7 @@ static bool find(struct sim *sim, CUdeviceptr address, struct found *found_out)
         .plain = space_plain(sim, address),
         .mapping = space_mapping(sim, address),
         .reservation = space_reservation(sim, address),
+        .granularity = sim->config.granularity,
     };
     if (found_out->plain != NULL && found_out->plain->freed)
         found_out->plain = NULL;
@@ -80,8 +82,10 @@ static bool int_attribute(const struct found *found, CUpointer_attribute attribu
         *value_out = plain != NULL && plain->sync_memops;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *value_out = 0;
+        return true;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *value_out = plain == NULL || plain->pool == NULL;
         return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *value_out = plain != NULL ? plain->device : found->mapping->handle->device;
@@ -131,7 +135,7 @@ static bool word_attribute(const struct found *found, CUpointer_attribute attrib
         *value_out = is_plain && plain->pool != NULL ? plain->pool->handle : 0;
         return true;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *value_out = is_plain ? plain->bytes : mapping->bytes;
+        *value_out = is_plain ? plain->bytes + -plain->bytes % found->granularity : mapping->bytes;
         return true;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *value_out = is_plain ? plain->address : mapping->address;

@@ -78,18 +78,28 @@ static void scene_own_stream(void)
 
 static CUdeviceptr block, other, third;
 
+/* And what is free and known to be complete. */
 static void make_blocks(void)
 {
     must(cuMemAlloc(&block, 8 * MIB));
-    must(cuMemAlloc(&third, 8 * MIB));
     must(cuMemAllocAsync(&other, 8 * MIB, NULL));
+    must(cuMemAlloc(&freed, 4 * MIB));
+    must(cuMemAlloc(&third, 4 * MIB));
+    must(cuMemFree(freed));
+    must(cuMemFree(third));
+    must(cuMemAllocAsync(&freed, 4 * MIB, NULL));
+    must(cuMemFreeAsync(freed, NULL));
     must(cuCtxSynchronize());
+    must(cuMemAlloc(&third, 4 * MIB));
 }
 
 static void use_everything(void)
 {
     CUdeviceptr fresh = 0;
     size_t free_bytes, total_bytes;
+    tell("range", cuMemGetAddressRange(&fresh, NULL, block));
+    tell("malloc again", cuMemAlloc(&fresh, 4 * MIB));
+    tell("async again", cuMemAllocAsync(&fresh, 4 * MIB, NULL));
     tell("malloc", cuMemAlloc(&fresh, 8 * MIB));
     tell("async", cuMemAllocAsync(&fresh, 8 * MIB, NULL));
     tell("free", cuMemFree(block));
