@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Contexts by the driver API: memory of one used and freed in another, what outlives its context,
- * the primary one released, reset and retained again, streams of other contexts, green contexts. */
+ * streams of other contexts, green contexts. */
 #include "driver.h"
 
 static CUcontext context_make(void)
@@ -59,40 +59,6 @@ static void destroyed(CUcontext first, size_t bytes)
     ANSWER(cuMemFreeAsync(q, CU_STREAM_LEGACY));
     ANSWER(cuCtxSynchronize());
     ANSWER(cuMemFree(q));
-}
-
-/* The primary context, with memory of it alive. */
-static void primary(bool by_reset, size_t bytes)
-{
-    CUcontext context = NULL, again = NULL;
-    CUdeviceptr p = 0, q = 0;
-    unsigned flags;
-    int active = -1;
-    part(by_reset ? "the primary context is reset" : "the primary context is released", bytes);
-    ANSWER(cuDevicePrimaryCtxRetain(&context, 0));
-    ANSWER(cuCtxSetCurrent(context));
-    ANSWER(cuMemAlloc(&p, bytes));
-    ANSWER(cuMemAllocAsync(&q, bytes, CU_STREAM_LEGACY));
-    ANSWER(cuCtxSynchronize());
-    ANSWER(by_reset ? cuDevicePrimaryCtxReset(0) : cuDevicePrimaryCtxRelease(0));
-    ANSWER(cuDevicePrimaryCtxGetState(0, &flags, &active));
-    VALUE(active);
-    ANSWER(cuMemAlloc(&p, bytes));
-    ANSWER(cuDevicePrimaryCtxRetain(&again, 0));
-    ANSWER(cuCtxSetCurrent(again));
-    ANSWER(cuMemFree(p));
-    ANSWER(cuMemsetD8(q, 1, bytes));
-    ANSWER(cuMemFree(q));
-    for (size_t i = 0; i < COUNT(sizes); i++) {
-        ANSWER(cuMemAlloc(&p, sizes[i]));
-        ANSWER(cuMemsetD8(p, 1, sizes[i]));
-        truth_ask("it holds", truth_holds(p, sizes[i], 1));
-        ANSWER(cuMemFree(p));
-    }
-    ANSWER(cuDevicePrimaryCtxRelease(0));
-    if (by_reset)
-        cuDevicePrimaryCtxRelease(0);
-    ANSWER(cuCtxSetCurrent(NULL));
 }
 
 /* Streams and events of one context with the other one current. */
@@ -164,7 +130,6 @@ static void green(CUcontext first)
     ANSWER(cuStreamDestroy(stream));
     MUST(cuCtxSetCurrent(first));
     ANSWER(cuGreenCtxDestroy(green_context));
-    ANSWER(cuMemsetD8(p, 3, 16));
     ANSWER(cuMemFree(p));
     ANSWER(cuMemFree(q));
 }
@@ -180,10 +145,5 @@ int main(void)
     streams(first);
     green(first);
     MUST(cuCtxDestroy(first));
-    MUST(cuDevicePrimaryCtxRelease(0));
-    for (size_t i = 0; i < COUNT(sizes); i++) {
-        primary(false, sizes[i]);
-        primary(true, sizes[i]);
-    }
     return 0;
 }

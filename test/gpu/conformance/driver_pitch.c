@@ -42,6 +42,29 @@ static void refused(void)
     ASK(p == 0);
 }
 
+/* Beside plain memory: a row after the other is as good as a pitch. */
+static void packed(void)
+{
+    CUdeviceptr p, q;
+    size_t pitch = 0, width = 4000, height = 1000;
+    PART("packed into plain memory");
+    ANSWER(cuMemAllocPitch(&p, &pitch, width, height, 4));
+    ANSWER(cuMemAlloc(&q, width * height));
+    ANSWER(cuMemsetD2D8(p, pitch, 7, width, height));
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = p,
+                          .srcPitch = pitch,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = q,
+                          .dstPitch = width,
+                          .WidthInBytes = width,
+                          .Height = height};
+    ANSWER(cuMemcpy2D(&copy));
+    truth_ask("it holds", truth_holds(q, width * height, 7));
+    ANSWER(cuMemFree(p));
+    ANSWER(cuMemFree(q));
+}
+
 int main(void)
 {
     static const unsigned elements[] = {4, 8, 16};
@@ -54,6 +77,7 @@ int main(void)
                 if (widths[w] * heights[h] <= 128 * MIB)
                     block(widths[w], heights[h], elements[e]);
     refused();
+    packed();
     PART("attributes");
     ANSWER(cuMemAllocPitch(&p, &pitch, 100003, 100, 16));
     observe(p, p);

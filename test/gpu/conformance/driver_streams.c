@@ -48,6 +48,7 @@ static void chain(int of, int by, int last, size_t bytes)
     ANSWER(cuStreamQuery(streams[by]));
     truth_ask("the copy arrived", truth_holds(q, bytes, 0x5a));
     ANSWER(cuMemFreeAsync(q, streams[by]));
+    ANSWER(cuStreamSynchronize(streams[by]));
     ANSWER(cuMemFree(q));
 }
 
@@ -95,6 +96,7 @@ static void pending(struct gate *gate, int held, size_t bytes)
     ANSWER(cuStreamQuery(streams[held]));
     ANSWER(cuMemsetD8Async(q, 4, bytes, streams[held]));
     ANSWER(cuMemsetD8Async(r, 5, bytes, streams[0]));
+    order(streams[0], streams[held]);
     ANSWER(cuMemFreeAsync(r, streams[held]));
     ANSWER(cuStreamQuery(streams[held]));
     gate_open(gate);
@@ -106,7 +108,7 @@ static void pending(struct gate *gate, int held, size_t bytes)
 
 static void events(void)
 {
-    CUevent timed, other;
+    CUevent timed, other, refused;
     float ms = -1;
     PART("events");
     ANSWER(cuEventCreate(&timed, CU_EVENT_DEFAULT));
@@ -121,7 +123,7 @@ static void events(void)
     ANSWER(cuEventElapsedTime(&ms, timed, other));
     ANSWER(cuStreamWaitEvent(streams[3], timed, 0));
     ANSWER(cuStreamWaitEvent(streams[0], timed, 7));
-    ANSWER(cuEventCreate(&timed, 0x100));
+    ANSWER(cuEventCreate(&refused, 0x100));
     ANSWER(cuEventDestroy(timed));
     ANSWER(cuEventDestroy(other));
 }
