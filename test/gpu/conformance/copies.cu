@@ -119,9 +119,9 @@ void odd(const Kind &kind)
     CALL(cudaMemset3D(make_cudaPitchedPtr(p, WIDTH, WIDTH, ROWS), 6,
                       make_cudaExtent(WIDTH, ROWS, 1)));
     ASK(holds(p, BYTES, 6));
-    CALL(cudaMemset2D(p, WIDTH, 5, WIDTH, ROWS + 1));
     CALL(cudaMemcpy(at(q, 1), p, BYTES - 1, cudaMemcpyDefault));
     ASK(holds(at(q, 1), BYTES - 1, 6));
+    CALL(cudaMemset2D(p, WIDTH, 5, WIDTH, ROWS + 1));
     CALL(cudaMemcpy(at(q, 1), p, BYTES, cudaMemcpyDefault));
     CALL(cudaMemcpy(q, at(p, 7), BYTES, cudaMemcpyDefault));
     CALL(cudaMemcpy(q, p, 0, cudaMemcpyDefault));
