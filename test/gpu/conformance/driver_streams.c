@@ -48,7 +48,7 @@ static void chain(int of, int by, int last, size_t bytes)
     ANSWER(cuStreamQuery(streams[by]));
     truth_ask("the copy arrived", truth_holds(q, bytes, 0x5a));
     ANSWER(cuMemFreeAsync(q, streams[by]));
-    ANSWER(cuStreamSynchronize(streams[by]));
+    ANSWER(cuCtxSynchronize());
     ANSWER(cuMemFree(q));
 }
 
