@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "driver/driver.h"
 #include "order/order.h"
+#include "pool/export.h"
 #include "pool/pool.h"
 
 #include <stdbool.h>

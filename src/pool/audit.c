@@ -68,8 +68,7 @@ static void sum_live(struct sums *sums, const struct vpmm_region *region)
 {
     struct vpmm_tallied block = vpmm_region_tallied(region);
     sums->live_bytes += block.bytes;
-    sums->mempool_bytes[block.mempool] +=
-        (block.bytes + VPMM_MEMPOOL_UNIT - 1) / VPMM_MEMPOOL_UNIT * VPMM_MEMPOOL_UNIT;
+    sums->mempool_bytes[block.mempool] += block.bytes;
     sums->other_pages += block.mempool == VPMM_MEMPOOL_DEFAULT ? 0 : block.pages;
 }
 

@@ -40,7 +40,7 @@ static VPMM_WITHIN void count_cached(struct vpmm_pool_share *share, uint64_t pag
                                      uint64_t word)
 {
     vpmm_share_change(share, 1, pages, -bytes);
-    if (vpmm_word_has_tally(word, bytes))
+    if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), false);
 }
 
@@ -48,7 +48,7 @@ static VPMM_WITHIN void discount_cached(struct vpmm_pool_share *share, uint64_t 
                                         uint64_t bytes, uint64_t word)
 {
     vpmm_share_change(share, (uint64_t)-1, -pages, bytes);
-    if (vpmm_word_has_tally(word, bytes))
+    if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), true);
 }
 

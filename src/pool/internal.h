@@ -11,6 +11,7 @@
 #include "base/step.h"
 #include "base/table.h"
 #include "base/tree.h"
+#include "pool/export.h"
 #include "pool/policy.h"
 #include "pool/pool.h"
 #include "pool/share.h"

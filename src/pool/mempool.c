@@ -24,15 +24,12 @@ static VPMM_WITHIN void change(struct vpmm_tally *tally, const struct vpmm_talli
 {
     vpmm_atomic64 *sums = tally->by_mempool;
     uint64_t sign = is_added ? 1 : UINT64_MAX;
-    uint64_t padding = -block->bytes % VPMM_MEMPOOL_UNIT;
-    if (block->mempool == VPMM_MEMPOOL_DEFAULT) {
-        add(&sums[VPMM_MEMPOOL_DEFAULT], sign * padding);
+    if (!vpmm_tally_has(block))
         return;
-    }
     add(&sums[VPMM_MEMPOOL_DEFAULT], sign * -block->bytes);
     add(&sums[VPMM_MEMPOOL_NONE], sign * block->pages);
     if (block->mempool != VPMM_MEMPOOL_NONE)
-        add(&sums[block->mempool], sign * (block->bytes + padding));
+        add(&sums[block->mempool], sign * block->bytes);
 }
 
 void vpmm_tally_change(struct vpmm_tally *tally, const struct vpmm_tallied *block, bool is_added)
@@ -42,8 +39,7 @@ void vpmm_tally_change(struct vpmm_tally *tally, const struct vpmm_tallied *bloc
 
 void vpmm_pool_tally(struct vpmm_pool *pool, const struct vpmm_tallied *block, bool is_added)
 {
-    if (vpmm_tally_has(block))
-        change(&pool->counters.tally, block, is_added, add_together);
+    change(&pool->counters.tally, block, is_added, add_together);
 }
 
 uint64_t vpmm_pool_mempool_part(const struct vpmm_pool *pool, uint32_t mempool)

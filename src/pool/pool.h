@@ -248,30 +248,13 @@ struct vpmm_tally {
     vpmm_atomic64 by_mempool[VPMM_MEMPOOLS];
 };
 
-/* Any thread. The bytes of live blocks that count to a memory pool, each rounded up as bare CUDA
- * does; and the pages of those that do not count to the default one. What others free or allocate
- * meanwhile may be missing or count twice. */
+/* Any thread. The bytes of live blocks that count to a memory pool, as requested (measured on
+ * driver 580); and the pages of those that do not count to the default one. What others free or
+ * allocate meanwhile may be missing or count twice. */
 uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool);
 /* The part of that sum, modulo 2 to the 64, which no front cache has. */
 uint64_t vpmm_pool_mempool_part(const struct vpmm_pool *pool, uint32_t mempool);
 uint64_t vpmm_pool_other_pages(const struct vpmm_pool *pool);
-
-/* ---- regions that other processes may come to map ---- */
-
-/* Any thread, no lock. Marks the live region that starts exactly at `address` and whose owner has
- * that id as exported; it stays so until it is free. False: there is none. */
-bool vpmm_pool_export(struct vpmm_pool *pool, uint64_t address, uint64_t owner_id);
-
-/* An extent where a region shows it. */
-struct vpmm_shown_extent {
-    uint64_t handle, address, pages;
-};
-/* Under the lock. The extents that show the live or busy region at `address`, in ascending order of
- * their addresses, the first being the one that holds the address `from`; at most `room`. Returns
- * how many; 0 for a `from` outside the region. The first may begin before the region, and the last
- * end behind it. They stay where they are while the region is not free. */
-size_t vpmm_pool_shown_extents(const struct vpmm_pool *pool, uint64_t address, uint64_t from,
-                               struct vpmm_shown_extent *extents_out, size_t room);
 
 /* ---- front caches: free regions that one holds are in no index of the pool ---- */
 

@@ -15,8 +15,6 @@ struct vpmm_region;
 #define VPMM_REGION_MEMPOOL_SHIFT 5
 #define VPMM_REGION_MEMPOOL_MASK ((uint64_t)(VPMM_MEMPOOLS - 1) << VPMM_REGION_MEMPOOL_SHIFT)
 #define VPMM_REGION_GENERATION ((uint64_t)VPMM_MEMPOOLS << VPMM_REGION_MEMPOOL_SHIFT)
-/* In bare CUDA's figures each block of a memory pool is a multiple of it. */
-#define VPMM_MEMPOOL_UNIT 512u
 
 /* A live block, as far as memory pools are concerned. */
 struct vpmm_tallied {
@@ -36,10 +34,10 @@ static inline uint32_t vpmm_word_tallied(uint64_t word)
 }
 
 /* Whether such a block changes a tally at all. */
-static inline bool vpmm_word_has_tally(uint64_t word, uint64_t bytes)
+static inline bool vpmm_word_has_tally(uint64_t word)
 {
     uint64_t kind = word & (VPMM_REGION_IS_ASYNC | VPMM_REGION_MEMPOOL_MASK);
-    return (kind ^ VPMM_REGION_IS_ASYNC) != 0 || bytes % VPMM_MEMPOOL_UNIT != 0;
+    return kind != VPMM_REGION_IS_ASYNC;
 }
 
 static inline uint32_t vpmm_owner_tallied(const struct vpmm_owner *owner)
@@ -53,7 +51,7 @@ struct vpmm_tallied vpmm_region_tallied(const struct vpmm_region *region);
 /* The same of a block. */
 static inline bool vpmm_tally_has(const struct vpmm_tallied *block)
 {
-    return block->mempool != VPMM_MEMPOOL_DEFAULT || block->bytes % VPMM_MEMPOOL_UNIT;
+    return block->mempool != VPMM_MEMPOOL_DEFAULT;
 }
 
 /* The block becomes live (`is_added`), or ceases to be, in a tally whose writers exclude one

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim/internal.h"
 
-#define UNIT 512u
-
 /* In a capture the allocation is a node; its address is good at once, and the graph owns it. */
 static CUresult alloc_captured(struct sim *sim, struct stream *stream, struct plain *plain)
 {
@@ -48,9 +46,8 @@ static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, 
         pool = sim->devices[stream->context->device].pool;
     if (bytes > sim->config.device_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t charged = (bytes + UNIT - 1) / UNIT * UNIT;
-    TRY(pool_take(sim, pool, charged));
-    struct plain *plain = plain_add(sim, pool->device, bytes, charged);
+    TRY(pool_take(sim, pool, bytes));
+    struct plain *plain = plain_add(sim, pool->device, bytes, bytes);
     plain->pool = pool;
     sim->n_async++;
     CUresult result = stream->capture == NULL ? CUDA_SUCCESS : alloc_captured(sim, stream, plain);

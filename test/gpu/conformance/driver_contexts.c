@@ -87,7 +87,7 @@ static void streams(CUcontext first)
     ANSWER(cuCtxDestroy(second));
 }
 
-#define FIND(name) ((__typeof__(&name))dlsym(RTLD_DEFAULT, #name))
+#define FIND(name) (__extension__(__typeof__(&name)) dlsym(RTLD_DEFAULT, #name))
 
 /* A part of the device as a context of its own. */
 static void green(CUcontext first)

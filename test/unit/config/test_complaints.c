@@ -26,19 +26,20 @@ static void a_bad_value_gets_the_default_and_one_full_sentence(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "VPMM_PAGE_SIZE=0",     "VPMM_PAGE_SIZE=2.5M",  "VPMM_PAGE_SIZE=-1",
-        "VPMM_PAGE_SIZE=32Q",   "VPMM_MIN_SIZE=big",    "VPMM_MIN_SIZE=0",
-        "VPMM_PAGES=many",      "VPMM_PAGES=101%",      "VPMM_PAGES=-5",
-        "VPMM_PAGES=%",         "VPMM_PAGES=4G",        "VPMM_PAGES=1.5%",
-        "VPMM_PAGES= 4",        "VPMM_PAGES=1000%",     "VPMM_VA_SIZE=0",
-        "VPMM_VA_SIZE=all",     "VPMM_EXTENT=0",        "VPMM_EXTENT=2M",
-        "VPMM_EXTENT=Auto",     "VPMM_SPARE=18",        "VPMM_SPARE=101%",
-        "VPMM_LIMIT=0",         "VPMM_IDLE_MS=0",       "VPMM_IDLE_MS=1s",
-        "VPMM_LIMIT=0%",        "VPMM_LIMIT=101%",      "VPMM_LIMIT=all",
-        "VPMM_SLACK=lots",      "VPMM_SLACK=101%",      "VPMM_FREE_SYNC=2",
-        "VPMM_FREE_SYNC=TRUE!", "VPMM_IPC=2", "VPMM_DUMP_SIGNAL=HUP", "VPMM_DUMP_SIGNAL=10",
-        "VPMM_DUMP=stdout",     "VPMM_DUMP_FORMAT=xml", "VPMM_STATS=josn",
-        "VPMM_STATS=2",         "VPMM_LOG=verbose",     "VPMM_DISABLE=please",
+        "VPMM_PAGE_SIZE=0",     "VPMM_PAGE_SIZE=2.5M", "VPMM_PAGE_SIZE=-1",
+        "VPMM_PAGE_SIZE=32Q",   "VPMM_MIN_SIZE=big",   "VPMM_MIN_SIZE=0",
+        "VPMM_PAGES=many",      "VPMM_PAGES=101%",     "VPMM_PAGES=-5",
+        "VPMM_PAGES=%",         "VPMM_PAGES=4G",       "VPMM_PAGES=1.5%",
+        "VPMM_PAGES= 4",        "VPMM_PAGES=1000%",    "VPMM_VA_SIZE=0",
+        "VPMM_VA_SIZE=all",     "VPMM_EXTENT=0",       "VPMM_EXTENT=2M",
+        "VPMM_EXTENT=Auto",     "VPMM_SPARE=18",       "VPMM_SPARE=101%",
+        "VPMM_LIMIT=0",         "VPMM_IDLE_MS=0",      "VPMM_IDLE_MS=1s",
+        "VPMM_LIMIT=0%",        "VPMM_LIMIT=101%",     "VPMM_LIMIT=all",
+        "VPMM_SLACK=lots",      "VPMM_SLACK=101%",     "VPMM_FREE_SYNC=2",
+        "VPMM_FREE_SYNC=TRUE!", "VPMM_IPC=2",          "VPMM_DUMP_SIGNAL=HUP",
+        "VPMM_DUMP_SIGNAL=10",  "VPMM_DUMP=stdout",    "VPMM_DUMP_FORMAT=xml",
+        "VPMM_STATS=josn",      "VPMM_STATS=2",        "VPMM_LOG=verbose",
+        "VPMM_DISABLE=please",
     };
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct vpmm_option_row row;

@@ -229,8 +229,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},      {"VPMM_ONLY", "not active"},
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},  {"VPMM_DUMP_SIGNAL", "USR1"},
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},    {"VPMM_SPARE", "18%"},
-        {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},
-        {"VPMM_IPC", "1"},
+        {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},    {"VPMM_IPC", "1"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

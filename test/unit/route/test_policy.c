@@ -49,9 +49,9 @@ static bool has_cause(const struct vpmm_route_question *q, enum vpmm_route route
 /* First causes come before later ones: whoever reads a reason may know that none of those before it
  * applied. */
 static const enum vpmm_route by_weight[] = {
-    VPMM_ROUTE_DISABLED, VPMM_ROUTE_SMALL,   VPMM_ROUTE_NO_CONTEXT,    VPMM_ROUTE_CAPTURING,
-    VPMM_ROUTE_NO_VMM,   VPMM_ROUTE_LARGE,   VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL,
-    VPMM_ROUTE_NO_PEER,  VPMM_ROUTE_NO_IPC,  VPMM_ROUTE_LIMITED,
+    VPMM_ROUTE_DISABLED, VPMM_ROUTE_SMALL,  VPMM_ROUTE_NO_CONTEXT,    VPMM_ROUTE_CAPTURING,
+    VPMM_ROUTE_NO_VMM,   VPMM_ROUTE_LARGE,  VPMM_ROUTE_EXPLICIT_POOL, VPMM_ROUTE_OTHER_POOL,
+    VPMM_ROUTE_NO_PEER,  VPMM_ROUTE_NO_IPC, VPMM_ROUTE_LIMITED,
 };
 
 static void every_combination_has_its_first_cause_as_reason(void **state)
