@@ -21,7 +21,7 @@ MAY_INCLUDE = {
 # The headers of a folder that others may see; base is all facade.
 FACADES = {
     "driver": ["driver.h", "cuda.h"],
-    "pool": ["pool.h"],
+    "pool": ["export.h", "pool.h"],
     "order": ["order.h"],
     "heap": ["heap.h"],
     "ipc": ["ipc.h"],
