@@ -112,7 +112,8 @@ static int devices(void *self, int owner, int devices_out[VPMM_DEVICES_MAX])
     return vpmm_router_devices(opening->router, opening->device, owner, devices_out);
 }
 
-/* cuda.h names these two for memory that cannot be mapped and for a process's own handle. */
+/* As driver 580 answers for a block that was freed and for a process's own handle; cuda.h names the
+ * last for memory that cannot be mapped. */
 static CUresult result_of(enum vpmm_status status)
 {
     switch (status) {
@@ -121,6 +122,8 @@ static CUresult result_of(enum vpmm_status status)
     case VPMM_NO_CONTEXT:
     case VPMM_CONTEXT_GONE:
         return CUDA_ERROR_INVALID_CONTEXT;
+    case VPMM_NOT_FOUND:
+        return CUDA_ERROR_INVALID_VALUE;
     default:
         return CUDA_ERROR_MAP_FAILED;
     }

@@ -47,7 +47,7 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
             return;
         }
         /* Whoever names a stream hears of it when that is asked for its id. */
-        if (!request->stream && vpmm_context_breakage() != CUDA_SUCCESS) {
+        if (!request->stream && vpmm_context_is_broken()) {
             vpmm_router_refused(router, request->is_async, VPMM_ROUTE_OTHER);
             return;
         }

@@ -103,7 +103,7 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
         whose = look(router, address, &block);
         vpmm_leave();
     }
-    if (whose != OUR_BLOCK || vpmm_context_breakage() != CUDA_SUCCESS)
+    if (whose != OUR_BLOCK || vpmm_context_is_broken())
         return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
     if (base_out)
         *base_out = block.view.address;

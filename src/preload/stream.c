@@ -4,6 +4,7 @@
  * original call. */
 #include "preload/stream.h"
 
+#include "driver/cuda.h"
 #include "preload/original.h"
 
 #define IS_SPECIAL(stream)                                                                         \
@@ -46,12 +47,12 @@ CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle str
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
 
-CUresult vpmm_context_breakage(void)
+bool vpmm_context_is_broken(void)
 {
     int least, greatest;
     CUresult result = VPMM_ORIGINAL(cuCtxGetStreamPriorityRange, &least, &greatest);
-    bool is_absent = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED;
-    return is_absent ? CUDA_SUCCESS : result;
+    enum vpmm_status status = vpmm_cuda_status(result);
+    return status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
 }
 
 /* A begin of capture that is under way. */

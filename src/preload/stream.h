@@ -11,9 +11,9 @@
  * CUDA_SUCCESS: not refused; or the stream itself captures, where such calls are legal (driver). */
 CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle stream);
 
-/* The error that has broken the current context, which bare CUDA answers to every allocation from
- * then on; memory of the pool would hide it, since mapping it still succeeds (measured on driver
- * 580). CUDA_SUCCESS: it is whole, or there is none (driver, 13 ns). */
-CUresult vpmm_context_breakage(void);
+/* Whether an error has broken the current context, or the driver is gone: bare CUDA then answers
+ * every allocation with that error. Memory of the pool would hide it, since mapping some still
+ * succeeds (measured on driver 580). False: it is whole, or there is none (driver, 13 ns). */
+bool vpmm_context_is_broken(void);
 
 #endif

@@ -138,7 +138,7 @@ static CUresult open_handle(struct sim *sim, const struct ipc_name *name, unsign
     struct plain *plain = plain_opened(sim, context, name->process, name->id);
     if (plain == NULL) {
         if (!adopt_named(name, &store, &label))
-            return CUDA_ERROR_MAP_FAILED;
+            return CUDA_ERROR_INVALID_VALUE;
         plain = plain_add(sim, label.prop.location.id, label.bytes, 0);
         plain->store = store;
         plain->context = context;

@@ -174,7 +174,7 @@ class Sharing(unittest.TestCase):
             self.assertTrue(self.is_leased(exporter, 0))
         self.assertEqual(exporter.tell("free 0"), [INVALID_VALUE])
         self.assertEqual(importer.tell("read o 0 0"), [OK, 5])
-        self.assertEqual(self.start().tell(f"open {handle} {LAZY}"), [MAP_FAILED, -1])
+        self.assertEqual(self.start().tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
         self.assertEqual(importer.tell("close 0"), [OK])
         until(lambda: not self.is_leased(exporter, 0))
 
@@ -182,7 +182,7 @@ class Sharing(unittest.TestCase):
         exporter, importer, handle = self.pair()
         self.assertEqual(exporter.tell("free 0"), [OK])
         self.assertFalse(self.is_leased(exporter, 0))
-        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [MAP_FAILED, -1])
+        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
 
     def test_another_block_at_the_same_address_has_another_handle(self):
         exporter, importer, handle = self.pair()
@@ -190,7 +190,7 @@ class Sharing(unittest.TestCase):
             self.assertEqual(exporter.tell(command), [OK])
         self.assertEqual(exporter.tell("overlaps 0 1"), [1])
         self.assertNotEqual(exporter.get(1), handle)
-        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [MAP_FAILED, -1])
+        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
 
     def test_the_last_of_two_importers_counts(self):
         exporter, first, handle = self.pair()
@@ -241,7 +241,7 @@ class Sharing(unittest.TestCase):
                 self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [OK, 0])
                 for _ in range(2):
                     self.assertEqual(importer.tell("close 0"), [OK])
-                self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [MAP_FAILED, -1])
+                self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
                 self.assertEqual(importer.leave(), "")
 
     def test_a_child_of_the_exporter_serves_nobody(self):
@@ -252,7 +252,7 @@ class Sharing(unittest.TestCase):
         exporter.process.kill()
         exporter.process.wait()
         before = time.monotonic()
-        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [MAP_FAILED, -1])
+        self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
         self.assertLess(time.monotonic() - before, 10, "it waited for somebody who does not answer")
 
     def test_nothing_is_left_behind(self):

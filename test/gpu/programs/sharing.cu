@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -159,12 +160,13 @@ class Importer {
     Importer()
     {
         int sockets[2];
-        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) {
+        /* An importer that held another's socket would keep that from ending. */
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
             _Exit(1);
         }
         process_ = fork();
         if (process_ == 0) {
-            close(sockets[0]);
+            fcntl(sockets[1], F_SETFD, 0);
             std::string number = std::to_string(sockets[1]);
             execl("/proc/self/exe", "sharing", "import", number.c_str(), nullptr);
             _Exit(1);
