@@ -59,7 +59,7 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
     /* What the pool itself found no room for has waited already. */
     answer->relief.may_poll = answered != VPMM_ROUTE_FULL;
     answer->relief.may_wait = answered != VPMM_ROUTE_FULL && !request->is_async;
-    bool is_refused = answered == VPMM_ROUTE_LIMITED || answered == VPMM_ROUTE_LIMIT;
+    bool is_refused = answered == VPMM_ROUTE_LIMITED || answered == VPMM_ROUTE_POOL_LIMIT;
     answer->is_final = answered == VPMM_ROUTE_POOL || is_refused;
     if (answered == VPMM_ROUTE_POOL)
         *address_out = address;

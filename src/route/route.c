@@ -160,7 +160,7 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
                                         request->is_async ? &caller.stream : NULL,
                                         request->is_async ? caller.mempool : NULL};
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
-        return VPMM_ROUTE_LIMIT;
+        return VPMM_ROUTE_POOL_LIMIT;
     status = vpmm_heap_malloc(heap, &wanted, address_out);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)

@@ -27,7 +27,7 @@
     X(NO_VMM, "the device cannot do it")                                                           \
     X(EXPLICIT_POOL, "another memory pool was named")                                              \
     X(OTHER_POOL, "the device's current memory pool was changed")                                  \
-    X(LIMIT, "the memory pool's limit")                                                            \
+    X(POOL_LIMIT, "the memory pool's limit")                                                       \
     X(NO_PEER, "two devices of the process cannot reach each other")                               \
     X(NO_IPC, "VPMM_IPC=0 leaves cudaMalloc to CUDA")                                              \
     X(DISABLED, "disabled")                                                                        \
@@ -98,7 +98,7 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
 void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason);
 
 /* Serves the request (POOL and an address), or says why the original function must. LIMITED and
- * LIMIT: nobody is to serve it, and the program is out of memory. */
+ * POOL_LIMIT: nobody is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out);
 

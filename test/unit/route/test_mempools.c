@@ -82,7 +82,7 @@ static void a_limit_is_the_answer(void **state)
     vpmm_router_mempool_made(fixture.router, handle_of(0), 0, 4 * MIB);
     vpmm_router_mempool_made(fixture.router, handle_of(1), 0, 4 * MIB - 1);
     assert_int_equal(from_pool(find(0), 0, 0), VPMM_ROUTE_POOL);
-    assert_int_equal(from_pool(find(1), 0, 0), VPMM_ROUTE_LIMIT);
+    assert_int_equal(from_pool(find(1), 0, 0), VPMM_ROUTE_POOL_LIMIT);
 }
 
 static void a_number_is_given_anew_once_no_block_has_it(void **state)

@@ -84,8 +84,9 @@ static void every_combination_has_its_first_cause_as_reason(void **state)
             seen[expected]++;
         }
     for (unsigned route = 0; route < VPMM_ROUTE_COUNT; route++)
-        assert_true((seen[route] > 0) == (route != VPMM_ROUTE_FULL && route != VPMM_ROUTE_LIMIT &&
-                                          route != VPMM_ROUTE_OTHER));
+        assert_true((seen[route] > 0) ==
+                    (route != VPMM_ROUTE_FULL && route != VPMM_ROUTE_POOL_LIMIT &&
+                     route != VPMM_ROUTE_OTHER));
 }
 
 static void no_bytes_are_never_served(void **state)
