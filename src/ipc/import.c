@@ -161,6 +161,38 @@ static struct vpmm_ipc_entry *find_at(struct vpmm_ipc *ipc, uint64_t address)
     return NULL;
 }
 
+typedef enum vpmm_status waiting(void *self, const struct vpmm_ipc_import *import);
+
+/* Of an entry that is closing. What could not be waited for stays mapped, and due. */
+static enum vpmm_status end_waiting(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry,
+                                    waiting *wait, void *self)
+{
+    enum vpmm_status status = wait(self, &entry->import);
+    if (status != VPMM_CAPTURED && status != VPMM_NOT_READY) {
+        end(ipc, entry);
+        return status;
+    }
+    vpmm_lock_take(&ipc->lock);
+    entry->state = VPMM_IPC_DUE;
+    vpmm_lock_give(&ipc->lock);
+    return status;
+}
+
+/* What earlier closes could not wait for. */
+static void end_due(struct vpmm_ipc *ipc, waiting *wait, void *self)
+{
+    for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++) {
+        struct vpmm_ipc_entry *entry = &ipc->entries[i];
+        vpmm_lock_take(&ipc->lock);
+        bool is_due = entry->state == VPMM_IPC_DUE;
+        if (is_due)
+            entry->state = VPMM_IPC_CLOSING;
+        vpmm_lock_give(&ipc->lock);
+        if (is_due && end_waiting(ipc, entry, wait, self))
+            return;
+    }
+}
+
 enum vpmm_status vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
                                 enum vpmm_status (*wait)(void *self,
                                                          const struct vpmm_ipc_import *import),
@@ -173,11 +205,10 @@ enum vpmm_status vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
         entry->state = VPMM_IPC_CLOSING;
     vpmm_lock_give(&ipc->lock);
     enum vpmm_status status = entry ? VPMM_OK : VPMM_NOT_FOUND;
-    if (is_last) {
-        status = wait(self, &entry->import);
-        end(ipc, entry);
-    }
-    return status;
+    if (is_last)
+        status = end_waiting(ipc, entry, wait, self);
+    end_due(ipc, wait, self);
+    return status == VPMM_CAPTURED || status == VPMM_NOT_READY ? VPMM_OK : status;
 }
 
 void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, vpmm_context_handle context)
@@ -185,7 +216,8 @@ void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, vpmm_context_handle context)
     for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++) {
         struct vpmm_ipc_entry *entry = &ipc->entries[i];
         vpmm_lock_take(&ipc->lock);
-        bool is_its = entry->state == VPMM_IPC_OPEN && entry->import.context == context;
+        bool is_its = (entry->state == VPMM_IPC_OPEN || entry->state == VPMM_IPC_DUE) &&
+                      entry->import.context == context;
         if (is_its)
             entry->state = VPMM_IPC_CLOSING;
         vpmm_lock_give(&ipc->lock);

@@ -57,7 +57,8 @@ struct vpmm_ipc_mapping {
 enum vpmm_ipc_state {
     VPMM_IPC_UNUSED,
     VPMM_IPC_OPEN,
-    VPMM_IPC_CLOSING
+    VPMM_IPC_CLOSING, /* by one thread, without the lock */
+    VPMM_IPC_DUE      /* closed, but still mapped: a capture was in the way of waiting */
 };
 
 struct vpmm_ipc_entry {

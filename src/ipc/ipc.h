@@ -102,8 +102,10 @@ struct vpmm_ipc_import {
 };
 
 /* Undoes one opening of the block at `address`. With the last one, `wait` is called, which waits
- * for all work that may use the block, and it is unmapped, whatever `wait` answers. NOT_FOUND: none
- * is open there; else what `wait` answered. */
+ * for all work that may use the block, and it is unmapped, whatever `wait` answers; but for
+ * CAPTURED and NOT_READY, with which it says that it could not wait: then a later close tries
+ * again. NOT_FOUND: none is open there; OK where it was not unmapped yet; else what `wait`
+ * answered. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
                enum vpmm_status (*wait)(void *self, const struct vpmm_ipc_import *import),

@@ -25,9 +25,10 @@ enum {
 
 static void close_descriptor(int *descriptor)
 {
-    if (*descriptor >= 0)
-        (void)close(*descriptor);
-    *descriptor = -1;
+    int number = *descriptor;
+    *descriptor = -1; /* first: a child forked here must not close what has that number next */
+    if (number >= 0)
+        (void)close(number);
 }
 
 /* ---- clients ---- */
@@ -48,12 +49,13 @@ static void end_client(struct vpmm_ipc *ipc, uint32_t number)
     client->is_used = false;
 }
 
-/* What it had mapped, its work may still use, until its process has ended. */
+/* What it had mapped, its work may still use, until its process has ended; where nobody can tell of
+ * that, for ever. */
 static void lose_client(struct vpmm_ipc *ipc, uint32_t number)
 {
     struct vpmm_ipc_client *client = &ipc->server->clients[number];
     close_descriptor(&client->socket);
-    if (client->n_loans == 0 || client->process < 0)
+    if (client->n_loans == 0)
         end_client(ipc, number);
 }
 
@@ -100,8 +102,10 @@ static void accept_client(struct vpmm_ipc *ipc)
 
 /* ---- the thread ---- */
 
-static void look(const struct vpmm_ipc_server *server, struct pollfd places[PLACES])
+/* How many places there are to look at: more than descriptors are allowed would be refused. */
+static nfds_t look(const struct vpmm_ipc_server *server, struct pollfd places[PLACES])
 {
+    nfds_t n = AT_CLIENTS;
     places[AT_WAKE] = (struct pollfd){.fd = server->wake, .events = POLLIN};
     places[AT_SOCKET] =
         (struct pollfd){.fd = server->is_short ? -1 : server->listening, .events = POLLIN};
@@ -110,7 +114,10 @@ static void look(const struct vpmm_ipc_server *server, struct pollfd places[PLAC
         int watched = client->socket >= 0 ? client->socket : client->process;
         places[AT_CLIENTS + i] =
             (struct pollfd){.fd = client->is_used ? watched : -1, .events = POLLIN};
+        if (client->is_used)
+            n = AT_CLIENTS + i + 1;
     }
+    return n;
 }
 
 static void *serve(void *self)
@@ -120,14 +127,16 @@ static void *serve(void *self)
     struct pollfd places[PLACES];
     ipc->lender.begin(ipc->lender.self);
     for (;;) {
-        look(server, places);
-        int n = poll(places, PLACES, server->is_short ? SHORT_MS : -1);
+        nfds_t n_places = look(server, places);
+        int n = poll(places, n_places, server->is_short ? SHORT_MS : -1);
         server->is_short = false;
+        if (n < 0 && errno != EINTR)
+            (void)poll(NULL, 0, SHORT_MS);
         if (n <= 0)
             continue;
         if (places[AT_WAKE].revents)
             return NULL;
-        for (uint32_t i = 0; i < VPMM_IPC_CLIENTS_MAX; i++)
+        for (uint32_t i = 0; AT_CLIENTS + i < n_places; i++)
             if (places[AT_CLIENTS + i].revents)
                 hear_client(ipc, i);
         if (places[AT_SOCKET].revents)

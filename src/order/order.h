@@ -181,6 +181,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, 
  * gone. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_context(struct vpmm_order *order,
                                                          struct vpmm_context *context);
+/* The same for who has to know: CAPTURED or NOT_READY where a capture is in the way, and nothing
+ * was waited for. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order,
+                                                          struct vpmm_context *context);
 
 /* Makes later work of `stream` wait for `fence` on the device (driver). All or nothing is not
  * promised: after a failure some parts may be waited for, which is harmless. INVALID as above. */

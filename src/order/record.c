@@ -365,12 +365,16 @@ vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_contex
     return park(order, context);
 }
 
-enum vpmm_status vpmm_order_wait_context(struct vpmm_order *order, struct vpmm_context *context)
+enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order, struct vpmm_context *context)
 {
     enum vpmm_status status = synchronize(order, context);
-    bool cannot =
-        status == VPMM_CAPTURED || status == VPMM_NOT_READY || status == VPMM_CONTEXT_GONE;
-    return cannot ? VPMM_OK : status;
+    return status == VPMM_CONTEXT_GONE ? VPMM_OK : status;
+}
+
+enum vpmm_status vpmm_order_wait_context(struct vpmm_order *order, struct vpmm_context *context)
+{
+    enum vpmm_status status = vpmm_order_drain_context(order, context);
+    return status == VPMM_CAPTURED || status == VPMM_NOT_READY ? VPMM_OK : status;
 }
 
 void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context)

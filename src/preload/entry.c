@@ -121,11 +121,14 @@ static void say_complaints(const struct vpmm_complaints *complaints)
 }
 
 /* Registered after the driver has registered what ends it, this runs before. */
-static void end_idler(void)
+static void end_threads(void)
 {
     struct world *world = world_or_null();
-    if (world)
-        vpmm_idler_end(&world->idler);
+    if (!world)
+        return;
+    vpmm_idler_end(&world->idler);
+    if (world->ipc)
+        vpmm_ipc_end(world->ipc);
 }
 
 static void meet_first_heap(void *self)
@@ -133,9 +136,9 @@ static void meet_first_heap(void *self)
     struct world *world = self;
     install_handler(world);
     say_complaints(&world->complaints);
+    bool has_end = (!world->config.idle_ms && !world->ipc) || atexit(end_threads) == 0;
     if (world->config.idle_ms &&
-        (atexit(end_idler) != 0 ||
-         !vpmm_idler_start(&world->idler, world->router, world->config.idle_ms)))
+        (!has_end || !vpmm_idler_start(&world->idler, world->router, world->config.idle_ms)))
         vpmm_log(VPMM_LOG_IS_WARNING, "VPMM_IDLE_MS has no effect: no thread can be had for it");
 }
 

@@ -184,23 +184,19 @@ CUresult vpmm_wrap_cuIpcOpenMemHandle_v2(CUdeviceptr *address_out, CUipcMemHandl
     return VPMM_ORIGINAL(cuIpcOpenMemHandle_v2, address_out, handle, flags);
 }
 
-static enum vpmm_status wait_for(struct vpmm_order *order, vpmm_context_handle handle,
-                                 struct vpmm_context **context_out)
-{
-    enum vpmm_status status = vpmm_order_context(order, handle, context_out);
-    return status ? status : vpmm_order_wait_context(order, *context_out);
-}
-
 /* An unmap under work that uses the memory would be a fault: what may use it is the work of the
  * context that opened it, and that of the one that closes it. */
 static enum vpmm_status wait_for_users(void *self, const struct vpmm_ipc_import *import)
 {
     struct vpmm_order *order = vpmm_router_order(self);
-    struct vpmm_context *opener = NULL;
-    struct vpmm_context *closer;
-    enum vpmm_status status = wait_for(order, import->context, &opener);
-    if (vpmm_order_context(order, NULL, &closer) == VPMM_OK && closer != opener && !status)
-        status = vpmm_order_wait_context(order, closer);
+    struct vpmm_context *opener = NULL, *closer = NULL;
+    enum vpmm_status status = vpmm_order_context(order, import->context, &opener);
+    if (!status)
+        status = vpmm_order_drain_context(order, opener);
+    else if (status == VPMM_CONTEXT_GONE)
+        status = VPMM_OK;
+    if (!status && vpmm_order_context(order, NULL, &closer) == VPMM_OK && closer != opener)
+        status = vpmm_order_drain_context(order, closer);
     return status;
 }
 

@@ -51,6 +51,33 @@ static void openings_are_counted(void **state)
     end_when(&lent.n_leases, 0);
 }
 
+static enum vpmm_status capture_in_the_way(void *self, const struct vpmm_ipc_import *import)
+{
+    (void)self;
+    (void)import;
+    return VPMM_CAPTURED;
+}
+
+/* What may still be in use stays mapped, and leased, until a later close can wait for it. */
+static void a_close_that_cannot_wait_is_made_up_for(void **state)
+{
+    (void)state;
+    uint64_t first, second;
+    struct vpmm_ipc_import import;
+    struct vpmm_ipc_opener other = opener;
+    other.context = (vpmm_context_handle)&other;
+    assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &first), VPMM_OK);
+    assert_int_equal(vpmm_ipc_open(importer, handle, &other, &second), VPMM_OK);
+    assert_int_equal(vpmm_ipc_close(importer, first, capture_in_the_way, NULL), VPMM_OK);
+    assert_int_equal(vpmm_ipc_find(importer, first, &import), VPMM_IPC_IN_MAPPING);
+    assert_int_equal(vpmm_ipc_close(importer, first, wait_for_work, NULL), VPMM_NOT_FOUND);
+    assert_int_equal(n_waits, 1);
+    end_when(&lent.n_leases, 1);
+    assert_int_equal(vpmm_ipc_find(importer, first, &import), VPMM_IPC_ELSEWHERE);
+    assert_int_equal(vpmm_ipc_close(importer, second, wait_for_work, NULL), VPMM_OK);
+    end_when(&lent.n_leases, 0);
+}
+
 static void what_is_open_is_found(void **state)
 {
     (void)state;
@@ -190,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_opened_block_shows_the_exporters_bytes),
         TEST(openings_are_counted),
+        TEST(a_close_that_cannot_wait_is_made_up_for),
         TEST(what_is_open_is_found),
         TEST(an_address_is_forgotten_before_it_is_given_back),
         TEST(what_cannot_be_opened),
