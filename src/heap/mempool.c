@@ -118,6 +118,28 @@ bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempoo
            (bytes <= limit_bytes && in_pages(heap, used) <= limit_bytes - bytes);
 }
 
+/* What its live blocks take: no trim gives that back. */
+static uint64_t live_bytes(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
+                           uint64_t used)
+{
+    struct vpmm_pool_totals totals;
+    if (mempool->number != VPMM_MEMPOOL_DEFAULT)
+        return in_pages(heap, used);
+    vpmm_pool_totals(heap->pool, &totals);
+    uint64_t others = vpmm_pool_other_pages(heap->pool);
+    return totals.live_pages > others ? (totals.live_pages - others) * heap->page_bytes : 0;
+}
+
+/* What of a pool of the program could not go back yet it goes on reserving, as long as there is
+ * free memory that may be it. */
+static void keep_the_rest(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, uint64_t keep,
+                          uint64_t left)
+{
+    struct vpmm_pool_totals totals;
+    vpmm_pool_totals(heap->pool, &totals);
+    vpmm_atomic_store(&mempool->kept_bytes, totals.free_pages && left > keep ? left : keep);
+}
+
 /* Most synchronisations end at the first look. */
 void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
                             uint64_t keep_bytes)
@@ -127,11 +149,11 @@ void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool
         is_default ? default_reserved_bytes(heap) : vpmm_atomic_load(&mempool->kept_bytes);
     if (reserved <= keep_bytes)
         return;
-    uint64_t used = note_used(heap, mempool);
-    uint64_t keep = in_pages(heap, used > keep_bytes ? used : keep_bytes);
+    uint64_t live = live_bytes(heap, mempool, note_used(heap, mempool));
+    uint64_t keep = live > keep_bytes ? live : in_pages(heap, keep_bytes);
     if (reserved <= keep)
         return;
+    uint64_t given = vpmm_heap_trim(heap, reserved - keep);
     if (!is_default)
-        vpmm_atomic_store(&mempool->kept_bytes, keep);
-    (void)vpmm_heap_trim(heap, reserved - keep);
+        keep_the_rest(heap, mempool, keep, reserved > given ? reserved - given : 0);
 }

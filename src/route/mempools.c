@@ -132,6 +132,9 @@ void vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle ha
     struct made_mempool *made = find_made(router, handle);
     if (made) {
         vpmm_atomic_store(&made->is_alive, 0);
+        for (int i = 0; i < VPMM_DEVICES_MAX; i++)
+            if (vpmm_atomic_load(&router->devices[i].current) == &made->mempool)
+                vpmm_router_mempool_set(router, i, &router->devices[i].default_mempool);
         count_watched(router);
     }
     vpmm_lock_give(&router->lock);
@@ -154,7 +157,7 @@ void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool 
 static void synchronise(struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     uint64_t threshold_bytes = vpmm_atomic_load(&mempool->threshold_bytes);
-    if (threshold_bytes != UINT64_MAX)
+    if (threshold_bytes != UINT64_MAX && vpmm_atomic_load(&mempool->was_used))
         vpmm_heap_mempool_trim(heap, mempool, threshold_bytes);
     if (vpmm_atomic_load(&mempool->is_cautious))
         vpmm_heap_reap(heap);

@@ -210,22 +210,28 @@ static void trimming_gives_back_to_the_device(void **state)
     assert_int_equal(before, free_bytes_of_device());
 }
 
-/* Work that is not complete keeps its pages. */
+/* Work that is not complete keeps its pages, and a later trim gives them back. */
+static void trim_with_work_under_way(struct vpmm_mempool *mempool)
+{
+    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = take(mempool, 8, s);
+    fixture_work(&f, s, p, 8, true, &gate);
+    fixture_free(&f, p, s);
+    vpmm_heap_mempool_trim(f.heap, mempool, 0);
+    assert_int_equal(held(), 8);
+    assert_int_equal(RESERVED(mempool), 8);
+    gate = true;
+    finish();
+    vpmm_heap_mempool_trim(f.heap, mempool, 0);
+    assert_int_equal(held(), 0);
+}
+
 static void trimming_takes_nothing_from_work_under_way(void **state)
 {
     (void)state;
-    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    volatile bool gate = false;
-    uint64_t p = take(&standard, 8, s);
-    fixture_work(&f, s, p, 8, true, &gate);
-    fixture_free(&f, p, s);
-    vpmm_heap_mempool_trim(f.heap, &standard, 0);
-    assert_int_equal(held(), 8);
-    assert_int_equal(RESERVED(&standard), 8);
-    gate = true;
-    finish();
-    vpmm_heap_mempool_trim(f.heap, &standard, 0);
-    assert_int_equal(held(), 0);
+    trim_with_work_under_way(&standard);
+    trim_with_work_under_way(&one);
 }
 
 static void a_limit_counts_live_blocks(void **state)

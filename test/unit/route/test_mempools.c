@@ -128,6 +128,9 @@ static void a_synchronisation_trims_to_the_threshold(void **state)
     vpmm_router_synchronised(fixture.router);
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
     vpmm_router_synchronised(fixture.router);
+    assert_int_equal(fakes.heaps[0].n_mempool_trims, 0);
+    vpmm_atomic_store(&mempool->was_used, 1);
+    vpmm_router_synchronised(fixture.router);
     assert_int_equal(fakes.heaps[0].n_mempool_trims, 1);
     assert_int_equal(fakes.heaps[0].trimmed_mempool, mempool->number);
     assert_int_equal(fakes.heaps[0].kept_bytes, 5 * MIB);
