@@ -73,6 +73,11 @@ void program_finish(struct actor *actor)
         actor_go_to(actor, block.device);
         block_free(actor, &block, NULL);
     }
+    /* Below a threshold nothing is trimmed, and no event recorded, behind a synchronisation. */
+    for (int i = 0; i < DEVICES; i++)
+        MUST(actor,
+             cuMemPoolSetAttribute(program.places[i].own_pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                   &(cuuint64_t){UINT64_MAX}));
     for (int i = 0; i < DEVICES; i++) {
         actor_go_to(actor, i);
         MUST(actor, cuCtxSynchronize());
