@@ -191,7 +191,7 @@ uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number)
 
 void vpmm_heap_note_tightness(struct vpmm_heap *heap)
 {
-    uint64_t limit = heap->capacity_pages * TIGHT_PERCENT / 100;
+    uint64_t limit = heap->capacity_pages / 100 * TIGHT_PERCENT;
     if (!vpmm_atomic_load(&heap->is_tight) && vpmm_pool_held_pages(heap->pool) > limit)
         vpmm_atomic_store(&heap->is_tight, 1);
 }
