@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/bytes.h"
 #include "ipc/internal.h"
 #include "ipc/socket.h"
 
@@ -67,6 +68,16 @@ static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ip
     return VPMM_OK;
 }
 
+static uint64_t granular_bytes(const struct vpmm_ipc *ipc, int device, uint64_t bytes)
+{
+    struct vpmm_device_facts facts;
+    uint64_t rounded;
+    if (ipc->driver->device_facts(ipc->driver->self, device, &facts) || !facts.granularity_bytes ||
+        !vpmm_bytes_round_up(bytes, facts.granularity_bytes, &rounded))
+        return bytes;
+    return rounded;
+}
+
 /* By the opening thread, without the lock. */
 static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
                                const struct vpmm_ipc_opener *opener, uint64_t *address_out)
@@ -83,6 +94,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
     if (status)
         return status;
     uint64_t address = mapping.base + (name->block.address - start);
+    uint64_t granular = granular_bytes(ipc, mapping.owner, name->block.bytes);
     vpmm_lock_take(&ipc->lock);
     *entry = (struct vpmm_ipc_entry){.state = VPMM_IPC_OPEN,
                                      .peer = peer,
@@ -91,6 +103,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
                                      .mapping = mapping,
                                      .import = {.address = address,
                                                 .bytes = name->block.bytes,
+                                                .granular_bytes = granular,
                                                 .id = ++ipc->last_id,
                                                 .context = opener->context}};
     vpmm_lock_give(&ipc->lock);

@@ -52,6 +52,7 @@ struct vpmm_ipc_peer {
 /* A mapped block. */
 struct vpmm_ipc_mapping {
     uint64_t base, bytes;
+    int owner; /* the device whose memory it is */
 };
 
 enum vpmm_ipc_state {

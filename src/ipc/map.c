@@ -88,7 +88,7 @@ enum vpmm_status vpmm_ipc_map(struct vpmm_ipc *ipc, uint32_t peer,
     if (!status)
         status = give_access(&arrival, opener);
     if (!status) {
-        *mapping_out = (struct vpmm_ipc_mapping){arrival.base, bytes};
+        *mapping_out = (struct vpmm_ipc_mapping){arrival.base, bytes, arrival.owner};
         return VPMM_OK;
     }
     uint64_t mapped_bytes = arrival.next - arrival.start;

@@ -16,7 +16,8 @@ struct block {
     struct vpmm_region_view view;
     int device;
     bool is_import;
-    vpmm_context_handle opener; /* of an import */
+    uint64_t granular_bytes;    /* of an import */
+    vpmm_context_handle opener; /* the same */
 };
 
 enum whose {
@@ -39,6 +40,7 @@ static enum whose look_at_imports(CUdeviceptr address, struct block *block_out)
             .view = {.address = import.address,
                      .owner = {.bytes = import.bytes, .id = import.id | BUFFER_ID_IMPORT}},
             .is_import = true,
+            .granular_bytes = import.granular_bytes,
             .opener = import.context};
         return OUR_BLOCK;
     case VPMM_IPC_IN_MAPPING:
@@ -149,12 +151,12 @@ static void rewrite_ipc(struct vpmm_router *router, const struct block *block, v
 static void rewrite_mapping(struct vpmm_router *router, const struct block *block,
                             CUpointer_attribute attribute, void *value)
 {
-    const struct vpmm_heap *heap =
-        block->is_import ? NULL : vpmm_router_heap(router, block->device);
-    if (!heap)
-        return;
+    size_t bytes = block->granular_bytes;
+    if (!block->is_import) {
+        const struct vpmm_heap *heap = vpmm_router_heap(router, block->device);
+        bytes = block->view.pages * vpmm_heap_page_bytes(heap);
+    }
     CUdeviceptr base = block->view.address;
-    size_t bytes = block->view.pages * vpmm_heap_page_bytes(heap);
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
         memcpy(value, &bytes, sizeof bytes);
     else

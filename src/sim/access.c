@@ -175,9 +175,8 @@ CUresult sim_mem_pool_set_access(struct sim *sim, CUmemoryPool handle,
         result = descriptions_check(sim, accesses, n);
     for (size_t i = 0; result == CUDA_SUCCESS && i < n; i++) {
         bool own = accesses[i].location.id == pool->device;
-        if (own && accesses[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else if (!own && !sim->config.has_peers)
+        bool keeps_own = accesses[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if (own ? !keeps_own : !sim->config.has_peers)
             result = CUDA_ERROR_INVALID_DEVICE;
         else
             masks_set(&pool->readers, &pool->writers, &accesses[i]);

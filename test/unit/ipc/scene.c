@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct vpmm_ipc_block block = {0x1000000 + MIB, 9, 10 * MIB, 0};
+const struct vpmm_ipc_block block = {0x1000000 + MIB, 9, 10 * MIB - 24, 0};
 
 struct lent lent;
 
