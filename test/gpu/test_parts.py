@@ -158,6 +158,7 @@ def samples(n, **figures):
 GROWING = soak.Rule("x", "less than 10 above", more=9.0)
 EQUAL = soak.Rule("x", "equal", more=0.0, less=0.0)
 NONE = soak.Rule("x", "0 in every round", always=0.0)
+FLOOR = soak.Rule("x", "floor less than 10 above", more=9.0, floor=True)
 
 
 class Soaking(unittest.TestCase):
@@ -173,6 +174,8 @@ class Soaking(unittest.TestCase):
     def test_steady_growth_is_found(self):
         self.assertEqual(soak.judge(samples(40, x=lambda i: 100 + i), [GROWING]), ["x grows from 104.5 to 134.5"])
         self.assertEqual(soak.judge(samples(40, x=lambda i: 100 + i / 10), [GROWING]), [])
+        self.assertEqual(soak.judge(samples(40, x=lambda i: 50 if i < 25 or i % 7 == 0 else 100), [FLOOR]), [])
+        self.assertEqual(soak.judge(samples(40, x=lambda i: 100 + i), [FLOOR]), ["x grows from 100 to 130"])
 
     def test_growth_of_one_is_found_where_nothing_may_grow(self):
         grown = samples(40, x=lambda i: 5 if i < 30 else 6)
@@ -256,7 +259,7 @@ import json, os, sys
 import dumper
 stats = os.environ.get("VPMM_STATS")
 dumper.start({dump!r})
-for i in range(11):
+for i in range({rounds}):
     for mark in "idle", "trimmed":
         print("@" + mark, flush=True)
         sys.stdin.readline()
@@ -264,12 +267,15 @@ counted = {{"requests": {{"cudaMalloc": {{"pool": 1}}}}, "devices": [{{"device":
 if stats: open(stats.replace("%p", "1"), "w").write(json.dumps(counted))
 """
 
+    ROUNDS = soak.WARM_UP_ROUNDS + soak.JUDGED_ROUNDS_LEAST
+
     def soak(self, preloaded, **changed):
         """The whole of a soak with a stand-in for its program."""
         empty = {**self.DUMP["devices"][0], "regions": [{"address": "0x100000", "state": "hole", "pages": 2}],
                  **{name: 0 for name in (*soak.SUMS, *soak.COUNTS)}, **changed}
         path = self.folder / "program"
-        path.write_text(self.PROGRAM.format(python=sys.executable, dump=json.dumps({"devices": [empty]})))
+        path.write_text(self.PROGRAM.format(
+            python=sys.executable, dump=json.dumps({"devices": [empty]}), rounds=self.ROUNDS))
         path.chmod(0o755)
         shutil.copy(Path(__file__).parent / "dumper.py", self.folder)
         said = io.StringIO()
@@ -283,7 +289,7 @@ if stats: open(stats.replace("%p", "1"), "w").write(json.dumps(counted))
         for preloaded in (True, False):
             code, said = self.soak(preloaded)
             self.assertEqual((code, said.splitlines()[-1]), (0, "passed"), said)
-            self.assertEqual(len((self.folder / "soak" / "samples.csv").read_text().splitlines()), 12)
+            self.assertEqual(len((self.folder / "soak" / "samples.csv").read_text().splitlines()), self.ROUNDS + 1)
 
     def test_a_whole_soak_that_keeps_memory(self):
         code, said = self.soak(True, mapped=soak.MIB)
