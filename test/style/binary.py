@@ -121,7 +121,7 @@ def check_use(tree):
     objects = tree.objects()
     used = {name for _, path in objects for name in symbols(path, "--undefined-only")}
     for name, source in sorted(owners(objects).items()):
-        if name not in used | intercepted(tree) | set(UNCALLED):
+        if name not in used | intercepted(tree) | {"main", *UNCALLED}:
             yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
                                   f"{name} is used by no other source: make it static, or delete it")
 

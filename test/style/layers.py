@@ -15,8 +15,12 @@ MAY_INCLUDE = {
     "observe": ["base"],
     "route": ["base", "driver/driver.h", "pool", "order", "heap", "config", "observe/log.h"],
     "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "ipc", "config", "observe",
-                "route"],
+                "report", "route", "trace"],
     "sim": ["base", "driver/driver.h"],
+    "trace": ["base"],
+    "report": ["base", "pool", "order", "heap", "config", "observe", "route"],
+    "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "trace"],
+    "cli": ["base", "config", "observe", "report", "replay", "trace", "vpmm"],
 }
 # The headers of a folder that others may see; base is all facade.
 FACADES = {
@@ -28,6 +32,9 @@ FACADES = {
     "config": ["config.h"],
     "observe": ["log.h", "dump.h", "stats.h"],
     "route": ["route.h"],
+    "trace": ["format.h", "reader.h", "recorder.h", "writer.h"],
+    "report": ["report.h"],
+    "replay": ["replay.h"],
 }
 # System headers that would break a folder's promise: no CUDA types above the seam, and nothing at all in the pool.
 CUDA_FOLDERS = ["driver", "preload", "sim"]

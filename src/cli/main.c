@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/cli.h"
+
+#include "vpmm/vpmm.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help_help[] = "usage: vpmm help [TOPIC]\n";
+
+static const struct vpmm_command commands[] = {
+    {"help", vpmm_cli_help, "say how a command is used", help_help},
+};
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+const struct vpmm_command *vpmm_command_at(unsigned number)
+{
+    return number < COMMANDS ? &commands[number] : NULL;
+}
+
+static const struct vpmm_command *find_command(const char *name)
+{
+    for (unsigned i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static void complain(const char *command, const char *format, va_list arguments)
+{
+    fprintf(stderr, "vpmm%s%s: ", *command ? " " : "", command);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
+int vpmm_cli_fail(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    complain(command, format, arguments);
+    va_end(arguments);
+    return VPMM_CLI_FAILED;
+}
+
+int vpmm_cli_wrong(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    complain(command, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "See 'vpmm help%s%s'.\n", *command ? " " : "", command);
+    return VPMM_CLI_WRONG;
+}
+
+int vpmm_cli_wrong_option(const char *command, int found, char *const *argv)
+{
+    const char *option = argv[optind - 1];
+    if (found == ':')
+        return vpmm_cli_wrong(command, "%s needs a value", option);
+    return vpmm_cli_wrong(command, "there is no option %s", option);
+}
+
+bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *number_out)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    *number_out = number;
+    return *end == '\0' && errno == 0 && number >= least && number <= most;
+}
+
+static void show_commands(void)
+{
+    printf("usage: vpmm COMMAND [ARGUMENTS]\n\n");
+    for (unsigned i = 0; i < COMMANDS; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+    printf("\n'vpmm help COMMAND' tells more of each.\n");
+}
+
+int vpmm_cli_help(int argc, char **argv)
+{
+    if (argc > 2)
+        return vpmm_cli_wrong("", "help is about one thing at a time");
+    if (argc < 2) {
+        show_commands();
+        return 0;
+    }
+    const struct vpmm_command *command = find_command(argv[1]);
+    if (!command)
+        return vpmm_cli_wrong("", "there is no help about '%s'", argv[1]);
+    fputs(command->help, stdout);
+    return 0;
+}
+
+static int run_command(int argc, char **argv)
+{
+    if (argc < 2) {
+        show_commands();
+        return VPMM_CLI_WRONG;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return vpmm_cli_help(argc - 1, argv + 1);
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("vpmm " VPMM_VERSION);
+        return 0;
+    }
+    const struct vpmm_command *command = find_command(argv[1]);
+    if (!command)
+        return vpmm_cli_wrong("", "there is no command '%s'", argv[1]);
+    opterr = 0;
+    return command->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    int status = run_command(argc, argv);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0)
+        return vpmm_cli_fail("", "standard output cannot be written: %s", strerror(errno));
+    return status;
+}

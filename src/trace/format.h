@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* The layout of a trace file, which docs/TRACE.md tells too. Everything is little-endian, naturally
+ * aligned and never moves: the recorder maps the file and writes in place, so that what was
+ * recorded is in it whatever becomes of the process.
+ *
+ *     file   = header, then chunks one after the other
+ *     chunk  = chunk header, then as many entries as it says; written by one thread
+ *
+ * Entries of one thread are in the order of its chunks; those of several are put in order by time.
+ */
+#ifndef VPMM_TRACE_FORMAT_H
+#define VPMM_TRACE_FORMAT_H
+
+#include <stdint.h>
+
+#define VPMM_TRACE_MAGIC "VPMMTRC\n"
+#define VPMM_TRACE_VERSION 1u
+#define VPMM_TRACE_HEADER_BYTES 4096u
+#define VPMM_TRACE_CHUNK_BYTES 65536u
+#define VPMM_TRACE_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
+
+struct vpmm_trace_header {
+    char magic[8];
+    uint32_t version, header_bytes, chunk_bytes, entry_bytes;
+    uint64_t pid;
+    uint64_t start_unix_ns; /* the moment from which entries count */
+    uint64_t max_bytes;     /* VPMM_TRACE_MAX; 0: none */
+    uint64_t n_chunks; /* given to threads so far; the last ones may be beyond the end of a file
+                          that was cut off */
+    uint64_t dropped;  /* entries that found no room */
+    uint32_t is_ended; /* the process came to its end; 0: it runs, or was killed */
+    uint32_t reserved;
+    char program[64];      /* its short name; terminated */
+    char vpmm_version[32]; /* terminated */
+};
+
+struct vpmm_trace_chunk {
+    uint32_t magic;
+    uint32_t n_entries; /* whole ones; grows as they are written */
+    uint64_t thread;    /* its id in the system */
+    uint64_t reserved[6];
+};
+
+enum vpmm_trace_kind {
+    VPMM_TRACE_NOTHING, /* not an entry */
+    VPMM_TRACE_MALLOC,  /* a request was answered */
+    VPMM_TRACE_FREE,
+    VPMM_TRACE_GROW,   /* `bytes` of new memory were mapped at `address` */
+    VPMM_TRACE_STITCH, /* `bytes` were moved to `address`; where they were is a zombie now */
+    VPMM_TRACE_UNMAP,  /* `bytes` at `address` are mapped no more: a zombie, or memory given back */
+    VPMM_TRACE_RELEASE,     /* `bytes` went back to the device; an unmap tells where */
+    VPMM_TRACE_HOST_WAIT,   /* a thread waited for work of the device */
+    VPMM_TRACE_STREAM_WAIT, /* `stream` was made to wait for work of another */
+    VPMM_TRACE_FIGURES,     /* of `device`: `address` holds the bytes held, `bytes` those live, and
+                               `stream` those pending; at most one a millisecond */
+    VPMM_TRACE_KINDS
+};
+
+/* How a request was served; of a free POOL or CUDA. */
+enum vpmm_trace_path {
+    VPMM_TRACE_BY_NOBODY,
+    VPMM_TRACE_BY_CACHE,     /* the stream's front cache */
+    VPMM_TRACE_BY_HABIT,     /* where it was served a round before */
+    VPMM_TRACE_BY_FIT,       /* as it lay free */
+    VPMM_TRACE_BY_REVIVE,    /* at an old address */
+    VPMM_TRACE_BY_STITCH,    /* by moving extents */
+    VPMM_TRACE_BY_GROW,      /* by new memory only */
+    VPMM_TRACE_BY_POOL,      /* by the pool, it is not known how */
+    VPMM_TRACE_BY_CUDA = 32, /* and 32 + n: passed through for reason n of enum vpmm_route */
+};
+
+enum vpmm_trace_flag {
+    VPMM_TRACE_IS_ASYNC = 1,  /* the stream-ordered form */
+    VPMM_TRACE_IS_FAILED = 2, /* the program got an error; `address` is 0 */
+};
+
+struct vpmm_trace_entry {
+    uint64_t ns;          /* of the beginning of the call, since start_unix_ns */
+    uint32_t duration_ns; /* of the call; UINT32_MAX: that or more */
+    uint8_t kind, path, device, flags;
+    uint64_t address, bytes; /* of a free, 0 bytes where the size is not known */
+    uint64_t stream;         /* its id as cuStreamGetId tells it; 0: none */
+};
+
+#endif

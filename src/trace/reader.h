@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* Any file that tells what a program allocated, as one sequence of entries in the order of time:
+ * this library's own traces, CSV as in docs/TRACE.md, RMM's logs. Memory is bounded by the number
+ * of threads and streams in the file, not by its length. A reader is used by one thread. */
+#ifndef VPMM_TRACE_READER_H
+#define VPMM_TRACE_READER_H
+
+#include "base/status.h"
+#include "trace/format.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum vpmm_trace_form {
+    VPMM_TRACE_FORM_UNKNOWN,
+    VPMM_TRACE_FORM_VPMM,     /* format.h */
+    VPMM_TRACE_FORM_CSV,      /* A,F,K,E,W lines; .gz too */
+    VPMM_TRACE_FORM_RMM,      /* RMM's logging_resource_adaptor */
+    VPMM_TRACE_FORM_SNAPSHOT, /* PyTorch's memory snapshot; written only */
+    VPMM_TRACE_FORM_CHROME,   /* trace events for Perfetto; written only */
+};
+
+/* What lines of other forms tell besides: queued work and its order. */
+enum vpmm_trace_kind_read {
+    VPMM_TRACE_KERNEL = VPMM_TRACE_KINDS, /* queued on `stream`; runs for duration_ns */
+    VPMM_TRACE_RECORD,                    /* event `address` is recorded on `stream` */
+    VPMM_TRACE_FOLLOW,                    /* `stream` waits for event `address` */
+};
+
+struct vpmm_trace_item {
+    struct vpmm_trace_entry entry; /* of a free with its bytes, where they are known */
+    uint64_t thread;               /* 0: not known */
+};
+
+struct vpmm_trace_reader;
+
+/* Opens `path` ("-": standard input), and finds out its form unless `form` says it. On failure
+ * `message_out` names the file and what is wrong, in one line without its end. INVALID: not a file
+ * of a form that is read; NOT_FOUND: it cannot be opened; NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_trace_open(const char *path, enum vpmm_trace_form form,
+                                                 struct vpmm_trace_reader **reader_out,
+                                                 char message_out[static 256]);
+/* NULL is accepted. */
+void vpmm_trace_close(struct vpmm_trace_reader *reader);
+
+/* The next item in the order of time. False at the end, and after damage: then vpmm_trace_damage
+ * names it. */
+bool vpmm_trace_next(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item_out);
+/* NULL, or what ended the reading before the end of the file, in one line with its place. A trace
+ * whose process was killed is not damaged. */
+const char *vpmm_trace_damage(const struct vpmm_trace_reader *reader);
+
+struct vpmm_trace_facts {
+    enum vpmm_trace_form form;
+    const char *program; /* "" where it is not known */
+    uint64_t pid, start_unix_ns, dropped;
+    bool is_ended;
+    uint64_t bytes, bytes_read; /* of the file, for a progress bar; 0: not known */
+};
+/* Valid as long as the reader. */
+struct vpmm_trace_facts vpmm_trace_reader_facts(const struct vpmm_trace_reader *reader);
+
+#endif
