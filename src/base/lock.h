@@ -14,6 +14,7 @@ enum vpmm_rank {
     VPMM_RANK_HEAP,    /* the bookkeeping of one device */
     VPMM_RANK_LANE,    /* a latch: what one stream's front cache holds */
     VPMM_RANK_ORDER,   /* fences, streams and contexts */
+    VPMM_RANK_MEMORY,  /* a latch: metadata memory that was given back */
     VPMM_RANK_LOG,
 };
 

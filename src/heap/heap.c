@@ -2,6 +2,7 @@
 #include "heap/internal.h"
 
 #include "base/bytes.h"
+#include "base/layout.h"
 
 #include <string.h>
 
@@ -239,6 +240,14 @@ uint64_t vpmm_heap_limit_bytes(const struct vpmm_heap *heap)
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap)
 {
     return heap->pool;
+}
+
+uint64_t vpmm_heap_layout(void)
+{
+    uint64_t layout = vpmm_layout_mix(sizeof(struct vpmm_heap), sizeof(struct vpmm_lane));
+    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_heap, lanes));
+    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_heap, mallocs));
+    return vpmm_layout_mix(layout, VPMM_LANES);
 }
 
 bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)

@@ -209,6 +209,8 @@ uint64_t vpmm_heap_limit_bytes(const struct vpmm_heap *heap);
 int vpmm_heap_device(const struct vpmm_heap *heap);
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap);
 const struct vpmm_pool *vpmm_heap_pool(const struct vpmm_heap *heap);
+/* How a heap lies in memory: see base/layout.h. */
+uint64_t vpmm_heap_layout(void);
 /* The pool's audit under the lock: NULL or a static text. */
 const char *vpmm_heap_audit(struct vpmm_heap *heap);
 /* The same, but false where the lock is held: for the end of the process, when its holder may never

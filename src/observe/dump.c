@@ -4,7 +4,6 @@
 #include "base/text.h"
 
 #include <stddef.h>
-#include <unistd.h>
 
 /* The handler may run on a small alternate stack. */
 #define BUFFER_BYTES 1024
@@ -195,14 +194,14 @@ static void json_device(struct vpmm_text *text, const struct vpmm_dump_device *d
     vpmm_text_string(text, "]}");
 }
 
-void vpmm_dump_json(int fd, const struct vpmm_dump_device *devices, unsigned n)
+void vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
     vpmm_text_init(&text, buffer, sizeof buffer, fd);
     vpmm_text_char(&text, '{');
     json_number(&text, "vpmm_dump", 1);
-    json_number(&text, "pid", (uint64_t)getpid());
+    json_number(&text, "pid", pid);
     vpmm_text_string(&text, "\"devices\": [");
     for (unsigned i = 0; i < n; i++) {
         vpmm_text_string(&text, i ? ",\n" : "");

@@ -35,6 +35,6 @@ struct vpmm_dump_device {
 /* Writes everything about `n` devices to `fd`. `notation` lines first, for people; then metrics and
  * every region. */
 void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n);
-void vpmm_dump_json(int fd, const struct vpmm_dump_device *devices, unsigned n);
+void vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n);
 
 #endif

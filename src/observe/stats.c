@@ -3,8 +3,6 @@
 
 #include "base/text.h"
 
-#include <unistd.h>
-
 #define BUFFER_BYTES 1024
 #define NAME_WIDTH 52
 #define VALUE_WIDTH 18
@@ -50,7 +48,7 @@ void vpmm_stats_table(int fd, const struct vpmm_stats *stats)
     struct vpmm_text text;
     vpmm_text_init(&text, buffer, sizeof buffer, fd);
     vpmm_text_string(&text, "vpmm[");
-    vpmm_text_decimal(&text, (uint64_t)getpid(), 0);
+    vpmm_text_decimal(&text, stats->pid, 0);
     vpmm_text_string(&text, "] statistics of ");
     vpmm_text_string(&text, stats->program);
     vpmm_text_char(&text, '\n');
@@ -82,7 +80,7 @@ void vpmm_stats_json(int fd, const struct vpmm_stats *stats)
     struct vpmm_text text;
     vpmm_text_init(&text, buffer, sizeof buffer, fd);
     vpmm_text_string(&text, "{\"vpmm_stats\": 1, ");
-    json_member(&text, "pid", (uint64_t)getpid());
+    json_member(&text, "pid", stats->pid);
     vpmm_text_string(&text, ", \"program\": ");
     vpmm_text_quoted(&text, stats->program);
     vpmm_text_string(&text, ", \"devices\": [");

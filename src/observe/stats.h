@@ -25,6 +25,7 @@ struct vpmm_stats_group {
 };
 
 struct vpmm_stats {
+    uint64_t pid;
     const char *program;
     const struct vpmm_stats_group *devices, *requests;
     unsigned n_devices, n_requests;

@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "order/internal.h"
 
+#include "base/layout.h"
+
 #include <time.h>
 
 static uint64_t first_epoch(void)
@@ -75,4 +77,10 @@ void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals 
         .records = vpmm_atomic_load(&order->n_records),
         .queries = vpmm_atomic_load(&order->n_queries),
     };
+}
+
+uint64_t vpmm_order_layout(void)
+{
+    uint64_t layout = vpmm_layout_mix(sizeof(struct vpmm_order), sizeof(struct vpmm_slot));
+    return vpmm_layout_mix(layout, offsetof(struct vpmm_order, slots));
 }

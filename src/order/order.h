@@ -213,6 +213,9 @@ struct vpmm_order_totals {
 };
 void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals *totals_out);
 
+/* How an order lies in memory: see base/layout.h. */
+uint64_t vpmm_order_layout(void);
+
 /* ---- the capture gate ---- */
 
 /* Around the real cuStreamBeginCapture: waits for records under way in any context (they are short

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/internal.h"
 
+#include "base/layout.h"
+
 #include <assert.h>
 
 #define ROOTS_BYTES (VPMM_ROOTS_MAX * sizeof(struct vpmm_root))
@@ -48,4 +50,14 @@ void vpmm_pool_destroy(struct vpmm_pool *pool)
     if (pool->roots)
         memory->unmap(memory->self, pool->roots, ROOTS_BYTES);
     memory->unmap(memory->self, pool, sizeof *pool);
+}
+
+uint64_t vpmm_pool_layout(void)
+{
+    uint64_t layout = vpmm_layout_mix(sizeof(struct vpmm_pool), sizeof(struct vpmm_root));
+    layout = vpmm_layout_mix(layout, sizeof(struct vpmm_region));
+    layout = vpmm_layout_mix(layout, sizeof(struct vpmm_pool_share));
+    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_pool, counters));
+    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_pool, first_share));
+    return vpmm_layout_mix(layout, VPMM_TABLE_CHUNK_RECORDS);
 }

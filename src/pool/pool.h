@@ -390,6 +390,8 @@ uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
 /* The roots, by number from 0: false past the last. Any thread. */
 bool vpmm_pool_root(const struct vpmm_pool *pool, uint32_t number, uint64_t *address_out,
                     uint64_t *pages_out);
+/* How a pool lies in memory: see base/layout.h. */
+uint64_t vpmm_pool_layout(void);
 
 /* Walks every invariant of docs/DESIGN.md. NULL when all hold, else a static text that names the
  * first that does not. */

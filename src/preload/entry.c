@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "preload/entry.h"
 
+#include "base/arena.h"
 #include "config/config.h"
 #include "driver/cuda.h"
 #include "observe/log.h"
@@ -9,7 +10,7 @@
 #include "preload/ipc.h"
 #include "preload/original.h"
 #include "preload/pitch.h"
-#include "preload/report.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,12 +20,14 @@
 #include <unistd.h>
 
 /* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
- * destroyed. */
+ * destroyed. The router, and what is below it, lies in the arena where that can be had. */
 struct world {
     struct vpmm_config config;
     struct vpmm_complaints complaints;
     struct vpmm_cuda cuda;
     struct vpmm_driver driver;
+    struct vpmm_arena arena;
+    bool has_arena;
     struct vpmm_router *router;
     struct vpmm_ipc *ipc; /* NULL: VPMM_IPC=0, or there was no memory for it */
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
@@ -111,6 +114,8 @@ static void become_child(void)
     if (had_pool)
         remove_handler(world);
     vpmm_idler_forget(&world->idler);
+    if (world->has_arena)
+        vpmm_arena_abandon(&world->arena);
     atomic_store(&the_world, had_pool ? &passing : NULL);
 }
 
@@ -142,10 +147,13 @@ static void meet_first_heap(void *self)
         vpmm_log(VPMM_LOG_IS_WARNING, "VPMM_IDLE_MS has no effect: no thread can be had for it");
 }
 
+/* Whatever of it was made. */
 static void discard(struct world *world)
 {
     vpmm_ipc_destroy(world->ipc);
     vpmm_router_destroy(world->router);
+    if (world->has_arena)
+        vpmm_arena_destroy(&world->arena);
     vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
 }
 
@@ -159,8 +167,12 @@ static bool furnish(struct world *world)
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return false;
     vpmm_log_set_level((int)world->config.log_level);
-    if (vpmm_router_create(&world->config, &world->driver, &vpmm_memory_system, &first_heap,
-                           &world->router) != VPMM_OK)
+    world->has_arena = vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,
+                                         vpmm_report_layout());
+    const struct vpmm_memory *memory =
+        world->has_arena ? &world->arena.memory : &vpmm_memory_system;
+    if (vpmm_router_create(&world->config, &world->driver, memory, &first_heap, &world->router) !=
+        VPMM_OK)
         return false;
     struct vpmm_ipc_lender lender = vpmm_ipc_lender_of(world->router);
     if (world->config.ipc && vpmm_ipc_create(&world->driver, &vpmm_memory_system, &lender,
@@ -176,7 +188,7 @@ static struct world *make_world(void)
         return &passing;
     if (furnish(world))
         return world;
-    vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
+    discard(world);
     return &passing;
 }
 
@@ -192,8 +204,11 @@ static struct world *find_world(void)
         discard(made);
         made = &passing;
     }
-    if (atomic_compare_exchange_strong(&the_world, &world, made))
+    if (atomic_compare_exchange_strong(&the_world, &world, made)) {
+        if (made->has_arena)
+            vpmm_arena_publish(&made->arena, made->router);
         return made;
+    }
     if (made != &passing)
         discard(made);
     return world;

@@ -2,6 +2,7 @@
 #include "route/router.h"
 
 #include "base/bytes.h"
+#include "base/layout.h"
 #include "observe/log.h"
 
 #define DEFAULT_SLACK_PERCENT 2
@@ -135,6 +136,15 @@ static uint64_t eager_pages(const struct vpmm_amount *pages, const struct device
 {
     uint64_t device_pages = device->facts.total_bytes / device->page_bytes;
     return pages->is_percent ? device_pages * pages->value / 100 : pages->value;
+}
+
+uint64_t vpmm_router_layout(void)
+{
+    uint64_t layout = vpmm_layout_mix(sizeof(struct vpmm_router), sizeof(struct device));
+    layout = vpmm_layout_mix(layout, VPMM_ROUTE_COUNT);
+    layout = vpmm_layout_mix(layout, vpmm_heap_layout());
+    layout = vpmm_layout_mix(layout, vpmm_order_layout());
+    return vpmm_layout_mix(layout, vpmm_pool_layout());
 }
 
 static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int number,

@@ -231,5 +231,9 @@ struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device);
 /* Requests by answer, all devices. */
 void vpmm_router_counts(struct vpmm_router *router, bool is_async,
                         uint64_t counts_out[VPMM_ROUTE_COUNT]);
+/* How a router and all below it lie in memory: see base/layout.h. Whoever has that mapped at the
+ * same addresses may call what this section names, the looks at its heaps' figures and pools, and
+ * vpmm_order_ask and vpmm_order_facts on its order: they read, and go nowhere else. */
+uint64_t vpmm_router_layout(void);
 
 #endif

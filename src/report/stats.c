@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "report/internal.h"
+
+#include "observe/stats.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The last figure is the audit's, which only the process itself can make. */
+#define FIGURES 33
+#define FIGURES_SEEN (FIGURES - 1)
+struct figures {
+    struct vpmm_stats_row rows[FIGURES];
+};
+
+/* ---- figures ---- */
+
+static uint64_t count_pending(const struct vpmm_pool *pool, const struct vpmm_order *order)
+{
+    struct vpmm_region_view region;
+    uint64_t pages = 0;
+    for (uint64_t cursor = 0; vpmm_pool_next(pool, &cursor, &region);) {
+        bool is_pending = region.state == VPMM_REGION_FREE && region.fence &&
+                          vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE;
+        pages += is_pending ? region.pages : 0;
+    }
+    return pages;
+}
+
+unsigned vpmm_report_devices(struct vpmm_router *router,
+                             struct vpmm_report_device devices_out[VPMM_DEVICES_MAX])
+{
+    struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
+    unsigned n = vpmm_report_heaps(router, VPMM_REPORT_ALL_DEVICES, heaps);
+    for (unsigned i = 0; i < n; i++) {
+        const struct vpmm_pool *pool = vpmm_heap_pool(heaps[i]);
+        struct vpmm_report_device *device = &devices_out[i];
+        device->device = vpmm_heap_device(heaps[i]);
+        device->page_bytes = vpmm_heap_page_bytes(heaps[i]);
+        device->limit_bytes = vpmm_heap_limit_bytes(heaps[i]);
+        device->pending_pages = count_pending(pool, vpmm_router_order(router));
+        vpmm_pool_totals(pool, &device->totals);
+        vpmm_heap_counts(heaps[i], &device->counts);
+    }
+    return n;
+}
+
+void vpmm_report_requests(struct vpmm_router *router, struct vpmm_report_requests *requests_out)
+{
+    for (unsigned is_async = 0; is_async < 2; is_async++)
+        vpmm_router_counts(router, is_async, requests_out->counts[is_async]);
+}
+
+/* ---- rows ---- */
+
+static void fill_figures(const struct vpmm_report_device *device, uint64_t broken,
+                         struct figures *figures)
+{
+    const struct vpmm_pool_totals *totals = &device->totals;
+    const struct vpmm_heap_counts *counts = &device->counts;
+    uint64_t page_bytes = device->page_bytes;
+    *figures = (struct figures){{
+        {"page_bytes", "page size", page_bytes, true},
+        {"live_bytes", "live", totals->live_pages * page_bytes, true},
+        {"live_peak_bytes", "most ever live", totals->live_pages_peak * page_bytes, true},
+        {"held_bytes", "held", totals->held_pages * page_bytes, true},
+        {"held_peak_bytes", "most ever held", totals->held_pages_peak * page_bytes, true},
+        {"limit_bytes", "may be held (0: no limit)", device->limit_bytes, true},
+        {"reusable_bytes", "free, now or later", totals->free_pages * page_bytes, true},
+        {"pending_bytes", "free once work is complete", device->pending_pages * page_bytes, true},
+        {"zombie_bytes", "old addresses", totals->zombie_pages * page_bytes, true},
+        {"busy_bytes", "changing", totals->busy_pages * page_bytes, true},
+        {"quarantined_bytes", "could not be unmapped", totals->quarantined_pages * page_bytes,
+         true},
+        {"hole_bytes", "addresses without memory", totals->hole_pages * page_bytes, true},
+        {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true},
+        {"created_bytes", "created", totals->created_pages * page_bytes, true},
+        {"moved_bytes", "moved", totals->moved_pages * page_bytes, true},
+        {"released_bytes", "released", totals->released_pages * page_bytes, true},
+        {"trimmed_bytes", "given back on request", counts->trimmed_bytes, true},
+        {"mallocs", "allocations", counts->mallocs, false},
+        {"frees", "frees", counts->frees, false},
+        {"cache_hits", "served from the front cache", counts->cache_hits, false},
+        {"habit_hits", "served where a round before was", counts->habit_hits, false},
+        {"fits", "served without a driver call", counts->fits, false},
+        {"revives", "served at an old address", counts->revives, false},
+        {"stitches", "served by moving pages", counts->stitches, false},
+        {"grows", "served by new pages only", counts->grows, false},
+        {"host_waits", "waits on the host", counts->host_waits, false},
+        {"stream_waits", "waits on the device", counts->stream_waits, false},
+        {"failures", "not served", counts->failures, false},
+        {"extents", "extents", totals->extents, false},
+        {"mappings", "mappings", totals->mappings, false},
+        {"leased", "open in other processes", counts->leased_regions, false},
+        {"withheld_bytes", "freed, but open in another process",
+         counts->withheld_pages * page_bytes, true},
+        {"audit", "broken invariants", broken, false},
+    }};
+}
+
+static const char *const route_keys[VPMM_ROUTE_COUNT] = {
+    [VPMM_ROUTE_POOL] = "pool",
+    [VPMM_ROUTE_SMALL] = "small",
+    [VPMM_ROUTE_LARGE] = "large",
+    [VPMM_ROUTE_CAPTURING] = "capturing",
+    [VPMM_ROUTE_NO_CONTEXT] = "no_context",
+    [VPMM_ROUTE_NO_VMM] = "no_vmm",
+    [VPMM_ROUTE_EXPLICIT_POOL] = "explicit_pool",
+    [VPMM_ROUTE_OTHER_POOL] = "other_pool",
+    [VPMM_ROUTE_POOL_LIMIT] = "pool_limit",
+    [VPMM_ROUTE_NO_PEER] = "no_peer",
+    [VPMM_ROUTE_NO_IPC] = "no_ipc",
+    [VPMM_ROUTE_DISABLED] = "disabled",
+    [VPMM_ROUTE_LIMITED] = "limited",
+    [VPMM_ROUTE_FULL] = "full",
+    [VPMM_ROUTE_OTHER] = "other",
+};
+
+static void fill_requests(const uint64_t counts[VPMM_ROUTE_COUNT],
+                          struct vpmm_stats_row rows_out[VPMM_ROUTE_COUNT])
+{
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        rows_out[i] = (struct vpmm_stats_row){route_keys[i], vpmm_route_text((enum vpmm_route)i),
+                                              counts[i], false};
+}
+
+/* ---- statistics ---- */
+
+struct snapshot {
+    struct vpmm_report_device devices[VPMM_DEVICES_MAX];
+    uint64_t broken[VPMM_DEVICES_MAX]; /* invariants */
+    unsigned n;
+    struct vpmm_report_requests requests;
+};
+
+static void take_snapshot(struct vpmm_router *router, struct snapshot *snapshot)
+{
+    memset(snapshot, 0, sizeof *snapshot);
+    snapshot->n = vpmm_report_devices(router, snapshot->devices);
+    vpmm_report_requests(router, &snapshot->requests);
+}
+
+static void write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
+                           const struct snapshot *snapshot, unsigned n_figures)
+{
+    struct figures figures[VPMM_DEVICES_MAX];
+    struct vpmm_stats_group devices[VPMM_DEVICES_MAX];
+    struct vpmm_stats_row requests[2][VPMM_ROUTE_COUNT];
+    for (unsigned i = 0; i < snapshot->n; i++) {
+        fill_figures(&snapshot->devices[i], snapshot->broken[i], &figures[i]);
+        devices[i] = (struct vpmm_stats_group){NULL, snapshot->devices[i].device, figures[i].rows,
+                                               n_figures};
+    }
+    fill_requests(snapshot->requests.counts[0], requests[0]);
+    fill_requests(snapshot->requests.counts[1], requests[1]);
+    const struct vpmm_stats_group kinds[2] = {
+        {"cudaMalloc", 0, requests[0], VPMM_ROUTE_COUNT},
+        {"cudaMallocAsync", 0, requests[1], VPMM_ROUTE_COUNT},
+    };
+    const struct vpmm_stats stats = {process->pid, process->program, devices,
+                                     kinds,        snapshot->n,      2};
+    if (is_json)
+        vpmm_stats_json(fd, &stats);
+    else
+        vpmm_stats_table(fd, &stats);
+}
+
+void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
+                          struct vpmm_router *router)
+{
+    struct snapshot snapshot;
+    take_snapshot(router, &snapshot);
+    write_snapshot(fd, is_json, process, &snapshot, FIGURES_SEEN);
+}
+
+void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
+{
+    const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
+    struct snapshot snapshot;
+    take_snapshot(router, &snapshot);
+    for (unsigned i = 0; i < snapshot.n; i++) {
+        const char *broken = NULL;
+        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot.devices[i].device);
+        snapshot.broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+    }
+    int fd = vpmm_report_open(config->stats_path);
+    write_snapshot(fd, config->stats_json, &process, &snapshot, FIGURES);
+    vpmm_report_close(fd);
+}
