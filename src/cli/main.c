@@ -13,7 +13,9 @@
 static const char help_help[] = "usage: vpmm help [TOPIC]\n";
 
 static const struct vpmm_command commands[] = {
+    {"dump", vpmm_cli_dump, "show every region of a process's pool", vpmm_help_dump},
     {"help", vpmm_cli_help, "say how a command is used", help_help},
+    {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

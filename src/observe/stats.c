@@ -16,6 +16,14 @@ static void table_row(struct vpmm_text *text, const struct vpmm_stats_row *row)
         vpmm_text_string(text, "  ");
         vpmm_text_bytes(text, row->value);
     }
+    if (row->whole) {
+        uint64_t permille = (uint64_t)((double)row->value * 1000 / (double)row->whole + 0.5);
+        vpmm_text_string(text, "  ");
+        vpmm_text_decimal(text, permille / 10, 0);
+        vpmm_text_char(text, '.');
+        vpmm_text_decimal(text, permille % 10, 0);
+        vpmm_text_char(text, '%');
+    }
     vpmm_text_char(text, '\n');
 }
 

@@ -13,7 +13,8 @@ struct vpmm_stats_row {
     const char *key;  /* in JSON; unique in its group and never renamed */
     const char *text; /* for people */
     uint64_t value;
-    bool is_bytes; /* people also get it in a unit */
+    bool is_bytes;  /* people also get it in a unit */
+    uint64_t whole; /* people also get how much it is of that; 0: nothing */
 };
 
 /* The figures of one device, or of one kind of request ("cudaMalloc", "cudaMallocAsync"). */

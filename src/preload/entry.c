@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
@@ -36,14 +37,27 @@ struct world {
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
-static _Atomic(struct world *) the_world;
+/* The largest page that a machine of this kind may have. */
+#ifdef __aarch64__
+#    define PAGE_BYTES_MAX 65536
+#else
+#    define PAGE_BYTES_MAX 4096
+#endif
+
+/* Alone on its page, which a forked child finds cleared: it must not change what it shares with its
+ * parent, and not every fork calls our handler. */
+static struct {
+    _Alignas(PAGE_BYTES_MAX) _Atomic(struct world *) world;
+} present;
+/* The same in a child too, until it has become one. */
+static _Atomic(struct world *) made_world;
 /* Stands for a world in which every wrapper passes through. */
 static struct world passing;
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 
 static struct world *world_or_null(void)
 {
-    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
     return world == &passing ? NULL : world;
 }
 
@@ -102,21 +116,24 @@ static void remove_handler(const struct world *world)
 }
 
 /* In a forked child the parent's memory is not there, and neither is a lock that another thread
- * held. */
+ * held. Its own children are no better off. */
 static void become_child(void)
 {
-    struct world *world = world_or_null();
+    struct world *world = atomic_exchange(&made_world, NULL);
     is_inside = false;
     if (!world)
         return;
-    bool had_pool = has_pool(world);
-    vpmm_ipc_abandon(world->ipc);
-    if (had_pool)
-        remove_handler(world);
-    vpmm_idler_forget(&world->idler);
-    if (world->has_arena)
-        vpmm_arena_abandon(&world->arena);
-    atomic_store(&the_world, had_pool ? &passing : NULL);
+    bool had_pool = world == &passing || has_pool(world);
+    if (world != &passing) {
+        vpmm_ipc_abandon(world->ipc);
+        if (had_pool)
+            remove_handler(world);
+        vpmm_idler_forget(&world->idler);
+        if (world->has_arena)
+            vpmm_arena_abandon(&world->arena);
+    }
+    atomic_store(&made_world, had_pool ? &passing : NULL);
+    atomic_store(&present.world, had_pool ? &passing : NULL);
 }
 
 static void say_complaints(const struct vpmm_complaints *complaints)
@@ -167,7 +184,8 @@ static bool furnish(struct world *world)
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return false;
     vpmm_log_set_level((int)world->config.log_level);
-    world->has_arena = vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,
+    world->has_arena = madvise(&present, sizeof present, MADV_WIPEONFORK) == 0 &&
+                       vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,
                                          vpmm_report_layout());
     const struct vpmm_memory *memory =
         world->has_arena ? &world->arena.memory : &vpmm_memory_system;
@@ -192,11 +210,22 @@ static struct world *make_world(void)
     return &passing;
 }
 
+/* Everybody learns of it at once. */
+static void publish(struct world *world)
+{
+    if (world->has_arena)
+        vpmm_arena_publish(&world->arena, world->router);
+    atomic_store(&made_world, world);
+}
+
 /* The world of this process, or NULL while no driver is loaded. Racing threads each make one, and
  * one is kept: without a lock, no fork can leave a child with a lock that nobody gives back. */
 static struct world *find_world(void)
 {
-    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    bool was_made = atomic_load(&made_world) != NULL;
+    if (was_made && !atomic_load(&present.world))
+        become_child();
+    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
     if (world || !vpmm_original_find())
         return world;
     struct world *made = make_world();
@@ -204,9 +233,8 @@ static struct world *find_world(void)
         discard(made);
         made = &passing;
     }
-    if (atomic_compare_exchange_strong(&the_world, &world, made)) {
-        if (made->has_arena)
-            vpmm_arena_publish(&made->arena, made->router);
+    if (atomic_compare_exchange_strong(&present.world, &world, made)) {
+        publish(made);
         return made;
     }
     if (made != &passing)
@@ -228,7 +256,7 @@ struct vpmm_router *vpmm_enter(void)
 {
     if (is_inside)
         return NULL;
-    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
     if (!world || !world->router)
         return enter_first();
     is_inside = true;

@@ -77,6 +77,12 @@ unsigned vpmm_report_heaps(struct vpmm_router *router, int device,
     return n;
 }
 
+bool vpmm_report_has_pool(struct vpmm_router *router, int device)
+{
+    struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
+    return router && vpmm_report_heaps(router, device, heaps) > 0;
+}
+
 static bool next_row(const void *self, uint64_t *cursor, struct vpmm_dump_row *row_out)
 {
     const struct view *view = self;

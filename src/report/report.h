@@ -35,6 +35,9 @@ void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int
 void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
                           struct vpmm_router *router);
 
+/* Whether that device, or any, has a pool; a router of NULL has none. */
+bool vpmm_report_has_pool(struct vpmm_router *router, int device);
+
 /* The figures of one device. */
 struct vpmm_report_device {
     int device;

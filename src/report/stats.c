@@ -62,41 +62,43 @@ static void fill_figures(const struct vpmm_report_device *device, uint64_t broke
     const struct vpmm_heap_counts *counts = &device->counts;
     uint64_t page_bytes = device->page_bytes;
     *figures = (struct figures){{
-        {"page_bytes", "page size", page_bytes, true},
-        {"live_bytes", "live", totals->live_pages * page_bytes, true},
-        {"live_peak_bytes", "most ever live", totals->live_pages_peak * page_bytes, true},
-        {"held_bytes", "held", totals->held_pages * page_bytes, true},
-        {"held_peak_bytes", "most ever held", totals->held_pages_peak * page_bytes, true},
-        {"limit_bytes", "may be held (0: no limit)", device->limit_bytes, true},
-        {"reusable_bytes", "free, now or later", totals->free_pages * page_bytes, true},
-        {"pending_bytes", "free once work is complete", device->pending_pages * page_bytes, true},
-        {"zombie_bytes", "old addresses", totals->zombie_pages * page_bytes, true},
-        {"busy_bytes", "changing", totals->busy_pages * page_bytes, true},
-        {"quarantined_bytes", "could not be unmapped", totals->quarantined_pages * page_bytes,
-         true},
-        {"hole_bytes", "addresses without memory", totals->hole_pages * page_bytes, true},
-        {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true},
-        {"created_bytes", "created", totals->created_pages * page_bytes, true},
-        {"moved_bytes", "moved", totals->moved_pages * page_bytes, true},
-        {"released_bytes", "released", totals->released_pages * page_bytes, true},
-        {"trimmed_bytes", "given back on request", counts->trimmed_bytes, true},
-        {"mallocs", "allocations", counts->mallocs, false},
-        {"frees", "frees", counts->frees, false},
-        {"cache_hits", "served from the front cache", counts->cache_hits, false},
-        {"habit_hits", "served where a round before was", counts->habit_hits, false},
-        {"fits", "served without a driver call", counts->fits, false},
-        {"revives", "served at an old address", counts->revives, false},
-        {"stitches", "served by moving pages", counts->stitches, false},
-        {"grows", "served by new pages only", counts->grows, false},
-        {"host_waits", "waits on the host", counts->host_waits, false},
-        {"stream_waits", "waits on the device", counts->stream_waits, false},
-        {"failures", "not served", counts->failures, false},
-        {"extents", "extents", totals->extents, false},
-        {"mappings", "mappings", totals->mappings, false},
-        {"leased", "open in other processes", counts->leased_regions, false},
+        {"page_bytes", "page size", page_bytes, true, 0},
+        {"live_bytes", "live", totals->live_pages * page_bytes, true, 0},
+        {"live_peak_bytes", "most ever live", totals->live_pages_peak * page_bytes, true, 0},
+        {"held_bytes", "held", totals->held_pages * page_bytes, true, 0},
+        {"held_peak_bytes", "most ever held", totals->held_pages_peak * page_bytes, true, 0},
+        {"limit_bytes", "may be held (0: no limit)", device->limit_bytes, true, 0},
+        {"reusable_bytes", "free, now or later", totals->free_pages * page_bytes, true, 0},
+        {"pending_bytes", "free once work is complete", device->pending_pages * page_bytes, true,
+         0},
+        {"zombie_bytes", "old addresses", totals->zombie_pages * page_bytes, true, 0},
+        {"busy_bytes", "changing", totals->busy_pages * page_bytes, true, 0},
+        {"quarantined_bytes", "could not be unmapped", totals->quarantined_pages * page_bytes, true,
+         0},
+        {"hole_bytes", "addresses without memory", totals->hole_pages * page_bytes, true, 0},
+        {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true, 0},
+        {"created_bytes", "created", totals->created_pages * page_bytes, true, 0},
+        {"moved_bytes", "moved", totals->moved_pages * page_bytes, true, 0},
+        {"released_bytes", "released", totals->released_pages * page_bytes, true, 0},
+        {"trimmed_bytes", "given back on request", counts->trimmed_bytes, true, 0},
+        {"mallocs", "allocations", counts->mallocs, false, 0},
+        {"frees", "frees", counts->frees, false, 0},
+        {"cache_hits", "served from the front cache", counts->cache_hits, false, counts->mallocs},
+        {"habit_hits", "served where a round before was", counts->habit_hits, false,
+         counts->mallocs},
+        {"fits", "served without a driver call", counts->fits, false, counts->mallocs},
+        {"revives", "served at an old address", counts->revives, false, counts->mallocs},
+        {"stitches", "served by moving pages", counts->stitches, false, counts->mallocs},
+        {"grows", "served by new pages only", counts->grows, false, counts->mallocs},
+        {"host_waits", "waits on the host", counts->host_waits, false, 0},
+        {"stream_waits", "waits on the device", counts->stream_waits, false, 0},
+        {"failures", "not served", counts->failures, false, 0},
+        {"extents", "extents", totals->extents, false, 0},
+        {"mappings", "mappings", totals->mappings, false, 0},
+        {"leased", "open in other processes", counts->leased_regions, false, 0},
         {"withheld_bytes", "freed, but open in another process",
-         counts->withheld_pages * page_bytes, true},
-        {"audit", "broken invariants", broken, false},
+         counts->withheld_pages * page_bytes, true, 0},
+        {"audit", "broken invariants", broken, false, 0},
     }};
 }
 
@@ -121,9 +123,12 @@ static const char *const route_keys[VPMM_ROUTE_COUNT] = {
 static void fill_requests(const uint64_t counts[VPMM_ROUTE_COUNT],
                           struct vpmm_stats_row rows_out[VPMM_ROUTE_COUNT])
 {
+    uint64_t all = 0;
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        all += counts[i];
     for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
         rows_out[i] = (struct vpmm_stats_row){route_keys[i], vpmm_route_text((enum vpmm_route)i),
-                                              counts[i], false};
+                                              counts[i], false, all};
 }
 
 /* ---- statistics ---- */

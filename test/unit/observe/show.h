@@ -48,16 +48,16 @@ static const struct vpmm_dump_device show_devices[] = {
 };
 
 static const struct vpmm_stats_row show_device_rows[] = {
-    {"live_bytes", "live", 5 * GIB, true},
-    {"fits", "served without a driver call", 12, false},
+    {"live_bytes", "live", 5 * GIB, true, 0},
+    {"fits", "served without a driver call", 12, false, 17},
 };
 static const struct vpmm_stats_row show_request_rows[] = {
-    {"POOL", "served by the pool", 42, false},
-    {"SMALL", "smaller than the threshold", 0, false},
-    {"FULL", "out of memory", 18446744073709551615u, false},
+    {"POOL", "served by the pool", 42, false, 0},
+    {"SMALL", "smaller than the threshold", 0, false, 0},
+    {"FULL", "out of memory", 18446744073709551615u, false, 0},
 };
 static const struct vpmm_stats_row show_no_requests[] = {
-    {"POOL", "served by the pool", 0, false},
+    {"POOL", "served by the pool", 0, false, 0},
 };
 static const struct vpmm_stats_group show_stats_devices[] = {
     {NULL, 0, show_device_rows, 2},

@@ -121,7 +121,7 @@ static void statistics_leave_out_what_never_happened(void **state)
         "vpmm[4711] statistics of program\n"
         "device 0\n"
         "  live                                                        5368709120  5 GiB\n"
-        "  served without a driver call                                        12\n"
+        "  served without a driver call                                        12  70.6%\n"
         "device 1\n"
         "cudaMalloc\n"
         "  served by the pool                                                  42\n"

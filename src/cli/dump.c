@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/cli.h"
+#include "cli/look.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TIMEOUT_S 120
+
+const char vpmm_help_dump[] =
+    "usage: vpmm dump PID [--format text|json] [--device N]\n"
+    "\n"
+    "Shows every region of the pool of process PID, as the process itself does when it gets the\n"
+    "signal that VPMM_DUMP_SIGNAL names. The process notices nothing: it may run, wait for the\n"
+    "device, be stopped, or use that signal for itself. It must be one of yours.\n"
+    "\n"
+    "  --format text|json  for people (the default), or for programs\n"
+    "  --device N          of device N alone\n"
+    "\n"
+    "A line such as 'vpmm device 0: [4][-6][1][*10][z2][...]' shows the regions in the order of\n"
+    "their addresses, in pages: [4] live, [-6] free, [*10] a hole, [z2] an old address that waits\n"
+    "to be unmapped. docs/DUMP.md tells the rest.\n"
+    "\n"
+    "  vpmm dump 1234\n"
+    "  vpmm dump 1234 --format json | jq '.devices[].live'\n";
+
+struct request {
+    enum vpmm_dump_format format;
+    int device; /* or VPMM_REPORT_ALL_DEVICES */
+};
+
+static int show(const struct vpmm_look *look, const struct vpmm_attached *attached, int fd)
+{
+    const struct request *request = look->self;
+    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES))
+        return vpmm_cli_fail("dump", "process %" PRIu64 " has no pool yet", look->pid);
+    if (!vpmm_report_has_pool(attached->router, request->device))
+        return vpmm_cli_fail("dump", "process %" PRIu64 " has no pool on device %d", look->pid,
+                             request->device);
+    vpmm_report_dump_to(fd, request->format, look->pid, request->device, attached->router);
+    return 0;
+}
+
+static bool read_format(const char *text, struct request *request)
+{
+    request->format = strcmp(text, "json") == 0 ? VPMM_DUMP_JSON : VPMM_DUMP_TEXT;
+    return request->format == VPMM_DUMP_JSON || strcmp(text, "text") == 0;
+}
+
+static bool read_device(const char *text, struct request *request)
+{
+    uint64_t number = 0;
+    bool is_number = vpmm_cli_number(text, 0, VPMM_DEVICES_MAX - 1, &number);
+    request->device = (int)number;
+    return is_number;
+}
+
+/* False, with a status after a message: it is wrong. */
+static bool read_option(int found, struct vpmm_look *look, char *const *argv, int *status_out)
+{
+    struct request *request = look->self;
+    if (found == 'a')
+        return vpmm_look_read_tries(look, optarg, status_out);
+    if (found == 'f' && read_format(optarg, request))
+        return true;
+    if (found == 'd' && read_device(optarg, request))
+        return true;
+    if (found == 'f')
+        *status_out = vpmm_cli_wrong("dump", "'%s' is no format: it takes text or json", optarg);
+    else if (found == 'd')
+        *status_out = vpmm_cli_wrong("dump", "'%s' is no device: it takes a number from 0 to %d",
+                                     optarg, VPMM_DEVICES_MAX - 1);
+    else
+        *status_out = vpmm_cli_wrong_option("dump", found, argv);
+    return false;
+}
+
+int vpmm_cli_dump(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"format", required_argument, NULL, 'f'},
+        {"device", required_argument, NULL, 'd'},
+        {VPMM_LOOK_AGAIN, required_argument, NULL, 'a'},
+        {NULL, 0, NULL, 0},
+    };
+    struct request request = {VPMM_DUMP_TEXT, VPMM_REPORT_ALL_DEVICES};
+    struct vpmm_look look = {.command = "dump",
+                             .timeout_s = TIMEOUT_S,
+                             .words = argv + 1,
+                             .show = show,
+                             .self = &request};
+    int status = 0;
+    for (int found; (found = getopt_long(argc, argv, ":", options, NULL)) != -1;)
+        if (!read_option(found, &look, argv, &status))
+            return status;
+    if (!vpmm_look_read_pid(&look, argc - optind, argv + optind, &status))
+        return status;
+    return vpmm_look_print(&look);
+}

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT
+"""`vpmm dump` and `vpmm stat`: what they show of a running process, and what they say where there is nothing to show."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import world
+from world import Process, vpmm
+
+MIB = 1 << 20
+PAGE = 2 * MIB
+
+
+def dump(process, *arguments):
+    return json.loads(vpmm("dump", process.pid, "--format", "json", *arguments).stdout)
+
+
+class Seen(unittest.TestCase):
+    def start(self, *commands, **environment):
+        process = Process(self, **environment)
+        for command in commands:
+            process.tell(command)
+        return process
+
+    def refused(self, status, words, *arguments):
+        """The command ends with that status and one clear line that holds the words."""
+        done = vpmm(*arguments, status=status)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(words, done.stderr.splitlines()[0])
+        self.assertEqual(len(done.stderr.splitlines()), 1 if status == 1 else 2, done.stderr)
+        self.assertTrue(done.stderr.startswith(f"vpmm {arguments[0]}: "), done.stderr)
+
+    # ---- what is shown ----
+
+    def test_as_the_process_itself(self):
+        for form in "text", "json":
+            process = self.start("device 0", f"sync {3 * PAGE}", f"async {5 * PAGE - 7}", f"async {2 * PAGE}", "asyncfree 1",
+                                 f"sync {4 * PAGE}", "free 0", VPMM_DUMP_FORMAT=form)
+            process.tell("raise")
+            seen = vpmm("dump", process.pid, "--format", form).stdout
+            self.assertIn("live" if form == "json" else "[-3]", seen)
+            self.assertEqual(process.dumped(), seen)
+
+    def test_what_is_free_and_pending(self):
+        process = self.start("device 0", f"async {3 * PAGE}", "spin 0", "asyncfree 0", f"sync {2 * PAGE}")
+        figures = process.stat()["devices"][0]
+        self.assertEqual(figures["pending_bytes"], 3 * PAGE)
+        self.assertEqual(figures["reusable_bytes"], figures["held_bytes"] - 2 * PAGE)
+        self.assertEqual(figures["live_bytes"], 2 * PAGE)
+        self.assertEqual(figures["live_peak_bytes"], 3 * PAGE)
+        self.assertEqual(figures["mallocs"], 2)
+        self.assertEqual(process.stat()["program"], "seen")
+
+    def test_the_same_figures_as_at_exit(self):
+        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", f"sync {PAGE}", "sync 100")
+        seen = process.stat()
+        process.end()
+        at_exit = process.statistics()
+        self.assertEqual(at_exit["devices"][0].pop("audit"), 0)
+        self.assertEqual(seen, at_exit)
+        self.assertEqual(seen["requests"]["cudaMalloc"]["small"], 1)
+
+    def test_figures_for_people(self):
+        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", "sync 100")
+        text = vpmm("stat", process.pid).stdout
+        self.assertIn(f"vpmm[{process.pid}] statistics of seen\ndevice 0\n", text)
+        self.assertRegex(text, r"served from the front cache +1  50\.0%\n")
+        self.assertRegex(text, r"smaller than the threshold +1  100\.0%\n")
+
+    def test_one_device(self):
+        process = self.start("device 0", f"sync {PAGE}", "device 1", f"sync {2 * PAGE}", VPMM_SIM_DEVICES=2)
+        self.assertEqual([device["device"] for device in dump(process)["devices"]], [0, 1])
+        self.assertEqual([device["live"] for device in dump(process, "--device", "1")["devices"]], [2 * PAGE])
+        self.refused(1, "has no pool on device 7", "dump", process.pid, "--device", "7")
+
+    # ---- whatever the process is doing ----
+
+    def test_stopped(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        running = vpmm("dump", process.pid).stdout
+        process.stop()
+        self.assertEqual(vpmm("dump", process.pid).stdout, running)
+        self.assertEqual(process.state(), "T")
+        os.kill(process.pid, signal.SIGCONT)
+        self.assertEqual(process.tell(f"sync {PAGE}"), "block 1")
+
+    def test_waiting_for_the_device(self):
+        process = self.start("device 0", f"sync {PAGE}", "block")
+        figures = process.stat()["devices"][0]
+        self.assertEqual(figures["live_bytes"], PAGE)
+        self.assertEqual(figures["pending_bytes"], 2 * PAGE)
+
+    def test_with_a_handler_of_its_own(self):
+        process = self.start("handle", "device 0", f"sync {PAGE}")
+        self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+        self.assertEqual(process.tell("raise"), "raised 1")
+
+    def test_a_hundred_thousand_regions(self):
+        process = self.start("device 0", "fragment 100000", VPMM_SIM_BYTES=1 << 40, VPMM_SIM_DATA=0, VPMM_EXTENT=1)
+        device = dump(process)["devices"][0]
+        self.assertGreaterEqual(len(device["regions"]), 100000)
+        self.assertEqual(sum(region["state"] == "live" for region in device["regions"]), 50000)
+
+    # ---- what cannot be seen ----
+
+    def test_no_process_of_ours(self):
+        self.refused(1, f"process {os.getpid()} does not run under VPMM", "dump", os.getpid())
+
+    def test_a_process_that_is_gone(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        process.end()
+        self.refused(1, f"there is no process {process.pid}", "stat", process.pid)
+
+    def test_a_process_that_ended_and_is_not_waited_for(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        process.kill()
+        self.refused(1, f"process {process.pid} has ended", "dump", process.pid)
+
+    def test_before_the_first_pool(self):
+        process = self.start("device 0")
+        self.refused(1, "has no pool yet", "dump", process.pid)
+        self.refused(1, "has no pool yet", "stat", process.pid)
+        process.tell("sync 100")
+        self.refused(1, "has no pool yet", "stat", process.pid)
+
+    def test_before_the_first_call(self):
+        process = self.start("handle")
+        self.refused(1, "has no pool yet, is switched off", "dump", process.pid)
+
+    def test_switched_off(self):
+        process = self.start("device 0", f"sync {PAGE}", VPMM_DISABLE=1)
+        self.refused(1, "has no pool yet, is switched off", "dump", process.pid)
+
+    def test_a_descriptor_that_was_closed(self):
+        process = self.start("device 0", f"sync {PAGE}", "close")
+        if os.geteuid() == 0:
+            self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+        else:
+            self.refused(1, "has closed the descriptor", "dump", process.pid)
+        self.assertEqual(process.tell(f"sync {PAGE}"), "block 1")
+
+    def test_children_are_not_their_parents(self):
+        for fork in "fork", "rawfork":
+            process = self.start("device 0", f"sync {PAGE}", f"async {3 * PAGE}")
+            before = vpmm("dump", process.pid).stdout
+            child = int(process.tell(fork).split()[1])
+            self.refused(1, f"process {child} ", "dump", child)
+            self.assertEqual(vpmm("dump", process.pid).stdout, before, fork)
+            self.assertEqual(process.tell(f"async {PAGE}"), "block 2")
+
+    def test_children_of_a_parent_without_a_pool(self):
+        process = self.start("device 0")
+        child = int(process.tell("fork").split()[1])
+        self.refused(1, f"process {child} has no pool yet", "stat", child)
+        process.tell(f"sync {PAGE}")
+        self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+        self.refused(1, f"process {child} has no pool yet", "dump", child)
+
+    def test_another_build(self):
+        process = self.start("device 0", f"sync {PAGE}", "layout")
+        self.refused(1, "runs under another build of VPMM (", "dump", process.pid)
+
+    def test_limits_of_the_process(self):
+        for limit in f"filesize {MIB}", "descriptors 3":
+            process = self.start(limit, "device 0", f"sync {PAGE}")
+            self.assertEqual(process.tell(f"async {PAGE}"), "block 1")
+            self.refused(1, "may not share its memory", "dump", process.pid)
+
+    @unittest.skipUnless(os.geteuid() == 0, "another user needs root")
+    def test_another_user(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        self.refused_as(65534, "is not for this user to look at", process)
+
+    def refused_as(self, user, words, process):
+        done = vpmm("dump", process.pid, status=1, user=user)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(words, done.stderr)
+
+    def test_damaged_metadata(self):
+        answers = set()
+        for seed in range(40):
+            process = self.start("device 0", f"sync {3 * PAGE}", f"async {5 * PAGE}", "asyncfree 1", "free 0")
+            self.assertNotEqual(process.tell(f"scribble {seed}"), "scribbled 0")
+            for what in "dump", "stat":
+                done = vpmm(what, process.pid, status=None)
+                answers.add(done.returncode)
+                self.assertIn(done.returncode, (0, 1))
+                if done.returncode:
+                    self.assertEqual(done.stdout, "")
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            process.kill()
+        self.assertIn(1, answers)
+
+    # ---- arguments ----
+
+    def test_arguments(self):
+        self.refused(2, "it takes the PID of a process", "dump")
+        self.refused(2, "it takes one process, not 2", "stat", "1", "2")
+        self.refused(2, "'-x' is no process", "dump", "--", "-x")
+        self.refused(2, "'0' is no process", "stat", "0")
+        self.refused(2, "'4294967296' is no process", "stat", "4294967296")
+        self.refused(2, "'xml' is no format: it takes text or json", "dump", "1", "--format", "xml")
+        self.refused(2, "'64' is no device: it takes a number from 0 to 63", "dump", "1", "--device=64")
+        self.refused(2, "--format needs a value", "dump", "1", "--format")
+        self.refused(2, "there is no option --loud", "stat", "--loud", "1")
+        self.refused(2, "there is no option --again=0", "stat", "--again=0", "1")
+
+    def test_help(self):
+        for name in "dump", "stat":
+            self.assertTrue(vpmm("help", name).stdout.startswith(f"usage: vpmm {name} PID"))
+
+
+if __name__ == "__main__":
+    world.main()
