@@ -59,13 +59,19 @@ static int look_into(const struct vpmm_look *look, int fd)
     return look->show(look, &attached, fd);
 }
 
-static int restrict_child(const struct vpmm_look *look)
+static void restrict_child(const struct vpmm_look *look)
 {
     const struct rlimit no_core = {0, 0}, output = {OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX};
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)signal(SIGALRM, SIG_DFL);
     (void)alarm(look->timeout_s);
-    return setrlimit(RLIMIT_CORE, &no_core) || setrlimit(RLIMIT_FSIZE, &output);
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)setrlimit(RLIMIT_FSIZE, &output);
+    if (look->is_quiet)
+        (void)close(STDERR_FILENO);
 }
 
 static int wait_for(const struct vpmm_look *look, pid_t child)
@@ -76,6 +82,8 @@ static int wait_for(const struct vpmm_look *look, pid_t child)
             return vpmm_cli_fail(look->command, "no answer: %s", strerror(errno));
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
+    if (look->is_quiet)
+        return VPMM_CLI_FAILED;
     return vpmm_cli_fail(look->command, "the metadata of process %" PRIu64 " are damaged",
                          look->pid);
 }
@@ -112,7 +120,7 @@ int vpmm_look(const struct vpmm_look *look, int *fd_out)
     (void)fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        (void)restrict_child(look);
+        restrict_child(look);
         _exit(look_into(look, fd));
     }
     int status = child < 0 ? vpmm_cli_fail(look->command, "no process: %s", strerror(errno))

@@ -16,6 +16,7 @@ struct vpmm_look {
     uint64_t pid;
     unsigned n_tries;   /* what VPMM_LOOK_AGAIN said; 0: it is not there */
     unsigned timeout_s; /* no look takes longer */
+    bool is_quiet;      /* no message of one that fails */
     char *const *words; /* of the command line after the subcommand's name, NULL past the last */
     /* Writes what is to be shown to `fd`. Runs in the child. Returns an exit status. */
     int (*show)(const struct vpmm_look *look, const struct vpmm_attached *attached, int fd);

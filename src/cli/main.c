@@ -16,6 +16,7 @@ static const struct vpmm_command commands[] = {
     {"dump", vpmm_cli_dump, "show every region of a process's pool", vpmm_help_dump},
     {"help", vpmm_cli_help, "say how a command is used", help_help},
     {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
+    {"top", vpmm_cli_top, "watch all processes that have a pool", vpmm_help_top},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

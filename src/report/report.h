@@ -52,10 +52,18 @@ struct vpmm_report_device {
 unsigned vpmm_report_devices(struct vpmm_router *router,
                              struct vpmm_report_device devices_out[VPMM_DEVICES_MAX]);
 
-/* Requests by answer, all devices. */
+/* The addresses of a device's pool, cut into so many cells of equal size: each gets the mark of
+ * what takes most of it, '#' live, '+' free but pending, '-' free, 'z' zombie, '?' busy, '!'
+ * quarantined,
+ * '.' hole. The hole at the end of a root, which nothing has ever needed, is left out. */
+#define VPMM_REPORT_CELLS_MAX 512u
+void vpmm_report_bar(struct vpmm_router *router, int device, char *cells_out, unsigned n_cells);
+
+/* Requests by answer, all devices, and what the answers are called: in programs, for people. */
 struct vpmm_report_requests {
     uint64_t counts[2][VPMM_ROUTE_COUNT]; /* by is_async */
 };
 void vpmm_report_requests(struct vpmm_router *router, struct vpmm_report_requests *requests_out);
+const char *vpmm_report_route_key(enum vpmm_route route);
 
 #endif

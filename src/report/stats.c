@@ -120,6 +120,11 @@ static const char *const route_keys[VPMM_ROUTE_COUNT] = {
     [VPMM_ROUTE_OTHER] = "other",
 };
 
+const char *vpmm_report_route_key(enum vpmm_route route)
+{
+    return route_keys[route];
+}
+
 static void fill_requests(const uint64_t counts[VPMM_ROUTE_COUNT],
                           struct vpmm_stats_row rows_out[VPMM_ROUTE_COUNT])
 {
