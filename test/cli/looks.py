@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """`vpmm dump` and `vpmm stat`: what they show of a running process, and what they say where there is nothing to show."""
+import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
+import struct
 import tempfile
+import termios
 import unittest
 
 import world
@@ -17,6 +18,12 @@ PAGE = 2 * MIB
 
 def dump(process, *arguments):
     return json.loads(vpmm("dump", process.pid, "--format", "json", *arguments).stdout)
+
+
+def is_full(pipe):
+    """Whether its writer waits for a reader."""
+    waiting = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"0123"))[0]
+    return waiting > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - 4096
 
 
 class Seen(unittest.TestCase):
@@ -99,6 +106,34 @@ class Seen(unittest.TestCase):
         self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
         self.assertEqual(process.tell("raise"), "raised 1")
 
+    def test_allocation_goes_on_while_the_process_dumps(self):
+        pipe = os.path.join(tempfile.mkdtemp(dir=world.harness.work), "pipe")
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        process = self.start("device 0", "fragment 4000", VPMM_DUMP=pipe, VPMM_EXTENT=1, VPMM_SIM_DATA=0)
+        process.write("raisebeside")
+        while not is_full(reader):
+            self.assertIsNone(process.process.poll())
+        self.assertEqual(process.tell("go"), "worked")
+        os.set_blocking(reader, True)
+        while not os.read(reader, 1 << 20).endswith(b"complete\n"):
+            pass
+        self.assertEqual(process.answer(), "raised")
+
+    def test_addresses_that_are_taken(self):
+        process = self.start("device 0", f"sync {PAGE}", f"async {2 * PAGE}")
+        environment = {"LD_PRELOAD": world.taken(), "TAKEN_ADDRESS": process.address()}
+        wanted = vpmm("dump", process.pid, "--device", 0).stdout
+        for times in 1, 2, 5:
+            seen = vpmm("dump", process.pid, "--device", 0, TAKEN_TIMES=times, **environment).stdout
+            self.assertEqual(seen, wanted)
+        seen = vpmm("top", "--once", process.pid, TAKEN_TIMES=2, **environment).stdout
+        self.assertEqual(seen.splitlines()[1:2], vpmm("top", "--once", process.pid).stdout.splitlines()[1:2])
+        done = vpmm("stat", process.pid, status=1, TAKEN_TIMES=99, **environment)
+        self.assertEqual(done.stderr, f"vpmm stat: the metadata of process {process.pid} cannot be mapped: their "
+                                      "addresses are taken\n")
+
     def test_a_hundred_thousand_regions(self):
         process = self.start("device 0", "fragment 100000", VPMM_SIM_BYTES=1 << 40, VPMM_SIM_DATA=0, VPMM_EXTENT=1)
         device = dump(process)["devices"][0]
@@ -164,6 +199,10 @@ class Seen(unittest.TestCase):
         process = self.start("device 0", f"sync {PAGE}", "layout")
         self.refused(1, "runs under another build of VPMM (", "dump", process.pid)
 
+    def test_more_than_can_be_shown(self):
+        process = self.start("device 0", f"sync {PAGE}", "spill")
+        self.refused(1, "are more than can be shown", "stat", process.pid)
+
     def test_limits_of_the_process(self):
         for limit in f"filesize {MIB}", "descriptors 3":
             process = self.start(limit, "device 0", f"sync {PAGE}")
@@ -182,7 +221,7 @@ class Seen(unittest.TestCase):
 
     def test_damaged_metadata(self):
         answers = set()
-        for seed in range(40):
+        for seed in range(20):
             process = self.start("device 0", f"sync {3 * PAGE}", f"async {5 * PAGE}", "asyncfree 1", "free 0")
             self.assertNotEqual(process.tell(f"scribble {seed}"), "scribbled 0")
             for what in "dump", "stat":

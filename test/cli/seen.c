@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,8 +23,10 @@
 #define BLOCKS_MAX 200000
 #define DEVICES_MAX 2
 #define ARENA "/memfd:vpmm"
-/* Where its first page holds the number of the layout. */
+/* Where its first page holds the number of the layout, and whether some of it is elsewhere. */
 #define LAYOUT_OFFSET 24
+#define SPILLED_OFFSET 56
+#define PAIRS 1000
 
 /* Of the simulated device. */
 struct vpmm_sim_spin;
@@ -134,13 +137,43 @@ static void scribble(unsigned seed)
     printf("scribbled %u\n", n);
 }
 
-static void change_layout(void)
+static void change_first_page(size_t offset)
 {
     unsigned char *first;
     size_t bytes;
     if (find_metadata(&first, &bytes))
-        first[LAYOUT_OFFSET] ^= 1;
+        first[offset] ^= 1;
     printf("changed\n");
+}
+
+/* Allocates and frees once it is told to. */
+static void *work(void *context)
+{
+    char line[16];
+    CUdeviceptr block;
+    must(cuCtxSetCurrent(context));
+    if (read(STDIN_FILENO, line, sizeof line) <= 0)
+        return NULL;
+    for (unsigned i = 1; i <= PAIRS; i++) {
+        must(cuMemAllocAsync(&block, i % 50 * MIB + 2 * MIB, NULL));
+        must(i % 2 ? cuMemFreeAsync(block, NULL) : cuMemFree(block));
+    }
+    printf("worked\n");
+    (void)fflush(stdout);
+    return NULL;
+}
+
+/* The dump of this thread, while another one has work to do. */
+static void raise_beside_work(void)
+{
+    pthread_t thread;
+    CUcontext context;
+    must(cuCtxGetCurrent(&context));
+    if (pthread_create(&thread, NULL, work, context))
+        return;
+    (void)raise(SIGUSR1);
+    (void)pthread_join(thread, NULL);
+    printf("raised\n");
 }
 
 static void limit(int resource, rlim_t most)
@@ -195,7 +228,11 @@ static void obey(const char *what, unsigned long number)
     } else if (strcmp(what, "scribble") == 0) {
         scribble((unsigned)number);
     } else if (strcmp(what, "layout") == 0) {
-        change_layout();
+        change_first_page(LAYOUT_OFFSET);
+    } else if (strcmp(what, "spill") == 0) {
+        change_first_page(SPILLED_OFFSET);
+    } else if (strcmp(what, "raisebeside") == 0) {
+        raise_beside_work();
     } else if (strcmp(what, "close") == 0) {
         for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
             (void)close(fd);

@@ -31,10 +31,10 @@ def clean_environment(**more):
     return env
 
 
-def vpmm(*arguments, status=0, user=None):
+def vpmm(*arguments, status=0, user=None, **environment):
     """The command, ended; `status` None: with any status."""
-    done = subprocess.run([command, *map(str, arguments)], env=clean_environment(), capture_output=True, text=True,
-                          timeout=PATIENCE_S, user=user)
+    done = subprocess.run([command, *map(str, arguments)], env=clean_environment(**environment), capture_output=True,
+                          text=True, timeout=PATIENCE_S, user=user)
     assert status is None or done.returncode == status, (arguments, done)
     return done
 
@@ -45,6 +45,10 @@ def program():
                            os.path.join(harness.options.sim, "libcuda.so.1"), "-ldl", "-lpthread")
 
 
+def taken():
+    return harness.compile("taken.so", "-fPIC", "-shared", os.path.join(HERE, "taken.c"))
+
+
 class Process:
     """A running program of seen.c."""
 
@@ -52,18 +56,30 @@ class Process:
         self.folder = tempfile.mkdtemp(dir=harness.work)
         env = clean_environment(LD_LIBRARY_PATH=harness.options.sim, LD_PRELOAD=harness.options.library,
                                 VPMM_STATS=os.path.join(self.folder, "statistics.json"),
-                                VPMM_DUMP=os.path.join(self.folder, "dump"), **environment)
+                                VPMM_DUMP=os.path.join(self.folder, "dump"))
+        env.update({key: str(value) for key, value in environment.items()})
         self.process = subprocess.Popen([program()], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
         test.addCleanup(self.close)
 
-    def tell(self, line):
-        """The line that answers."""
+    def write(self, line):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+
+    def answer(self):
         answer = self.process.stdout.readline().strip()
-        assert answer and not answer.startswith(("unexpected", "what is")), (line, answer)
+        assert answer and not answer.startswith(("unexpected", "what is")), answer
         return answer
+
+    def tell(self, line):
+        """The line that answers."""
+        self.write(line)
+        return self.answer()
+
+    def address(self):
+        """Where its metadata begin."""
+        with open(f"/proc/{self.pid}/maps", encoding="utf-8") as file:
+            return next(line.partition("-")[0] for line in file if "/memfd:vpmm" in line)
 
     def stat(self):
         return json.loads(vpmm("stat", "--json", self.pid).stdout)
