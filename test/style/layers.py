@@ -32,7 +32,7 @@ FACADES = {
     "config": ["config.h"],
     "observe": ["log.h", "dump.h", "stats.h"],
     "route": ["route.h"],
-    "trace": ["format.h", "reader.h", "recorder.h", "writer.h"],
+    "trace": ["format.h", "live.h", "reader.h", "recorder.h", "writer.h"],
     "report": ["report.h"],
     "replay": ["replay.h"],
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* What RMM's logging_resource_adaptor writes: Thread,Time,Action,Pointer,Size,Stream. The time is
+ * that of the day, to the microsecond. */
+#include "trace/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FIELDS 6
+#define DAY_US 86400000000u
+
+static bool begin(struct vpmm_trace_reader *reader)
+{
+    reader->us = reader->days = 0;
+    reader->has_time = false;
+    return vpmm_trace_input_lines(&reader->input) ||
+           vpmm_trace_damaged(reader, "it cannot be read again");
+}
+
+/* 14:21:19.998533, as earlier versions wrote it 14:21:19:998533, or seconds since 1970. */
+static bool read_clock(const char *text, uint64_t *us_out, bool *is_of_day_out)
+{
+    unsigned hours, minutes;
+    unsigned long long seconds;
+    char point, fraction[7] = "";
+    int length = 0;
+    *is_of_day_out = strchr(text, ':') != NULL;
+    if (strspn(text, "0123456789:.") != strlen(text))
+        return false;
+    if (!*is_of_day_out) {
+        hours = minutes = 0;
+        if (sscanf(text, "%10llu%c%6[0-9]%n", &seconds, &point, fraction, &length) != 3)
+            return false;
+    } else if (sscanf(text, "%2u:%2u:%2llu%c%6[0-9]%n", &hours, &minutes, &seconds, &point,
+                      fraction, &length) != 5) {
+        return false;
+    }
+    bool is_sound = !text[length] && strchr(".:", point) && strlen(fraction) == 6;
+    if (!is_sound || (*is_of_day_out && (hours > 23 || minutes > 59 || seconds > 60)))
+        return false;
+    uint64_t us;
+    if (!vpmm_trace_number(fraction, 10, &us))
+        return false;
+    *us_out = ((hours * 60 + minutes) * 60 + seconds) * 1000000 + us;
+    return true;
+}
+
+/* Times count from the first line. The day turns where the clock falls by more than half of one. */
+static const char *read_time(struct vpmm_trace_reader *reader, const char *text,
+                             struct vpmm_trace_item *item)
+{
+    uint64_t us;
+    bool is_of_day;
+    if (!read_clock(text, &us, &is_of_day))
+        return "the time is not of the form 14:21:19.998533";
+    if (!reader->has_time) {
+        reader->has_time = true;
+        reader->facts.start_unix_ns = is_of_day ? 0 : us * 1000;
+        reader->first_us = reader->us = us;
+    }
+    us += is_of_day ? reader->days * DAY_US : 0;
+    if (is_of_day && us + DAY_US / 2 < reader->us) {
+        reader->days++;
+        us += DAY_US;
+    }
+    if (us > reader->us)
+        reader->us = us;
+    item->entry.ns = item->moment_ns = (reader->us - reader->first_us) * 1000;
+    return NULL;
+}
+
+static const char *read_action(const char *action, struct vpmm_trace_entry *entry)
+{
+    entry->kind = VPMM_TRACE_MALLOC;
+    if (strcmp(action, "free") == 0 || strcmp(action, "deallocate") == 0)
+        entry->kind = VPMM_TRACE_FREE;
+    else if (strcmp(action, "allocate failure") == 0)
+        entry->flags |= VPMM_TRACE_IS_FAILED;
+    else if (strcmp(action, "allocate") != 0)
+        return "the action is none of allocate, allocate failure and free";
+    return NULL;
+}
+
+static const char *read_line(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item)
+{
+    char *fields[FIELDS];
+    struct vpmm_trace_entry *entry = &item->entry;
+    entry->flags = VPMM_TRACE_IS_ASYNC;
+    if (vpmm_trace_fields(reader, fields, FIELDS) != FIELDS)
+        return "it has not six fields";
+    const char *complaint = read_action(fields[2], entry);
+    if (complaint)
+        return complaint;
+    if (!vpmm_trace_number(fields[0], 10, &item->thread))
+        return "the thread is not a number";
+    bool has_none = strcmp(fields[3], "(nil)") == 0;
+    if (!has_none && !vpmm_trace_number(fields[3], 16, &entry->address))
+        return "the pointer is not a hexadecimal number";
+    if (!vpmm_trace_number(fields[4], 10, &entry->bytes))
+        return "the size is not a number of bytes";
+    if (!vpmm_trace_number(fields[5], 16, &entry->stream))
+        return "the stream is not a number";
+    return read_time(reader, fields[1], item);
+}
+
+static bool next(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item_out)
+{
+    const char *complaint;
+    do {
+        if (!vpmm_trace_input_line(&reader->input, &complaint))
+            return complaint && vpmm_trace_line_damaged(reader, complaint);
+    } while (!reader->input.line[0] || strncmp(reader->input.line, "Thread,", 7) == 0);
+    *item_out = (struct vpmm_trace_item){0};
+    complaint = read_line(reader, item_out);
+    return !complaint || vpmm_trace_line_damaged(reader, complaint);
+}
+
+const struct vpmm_trace_source vpmm_trace_source_rmm = {.begin = begin, .next = next};
