@@ -6,7 +6,10 @@
  *     file   = header, then chunks one after the other
  *     chunk  = chunk header, then as many entries as it says; written by one thread
  *
- * Entries of one thread are in the order of its chunks; those of several are put in order by time.
+ * Entries are put in order by the moment at which they took effect: ns, but of a request ns +
+ * duration_ns. Then no block is given out again before it was freed, whatever the threads. Those of
+ * one thread stand in that order, chunk after chunk, but what happened inside of a free may stand
+ * before it.
  */
 #ifndef VPMM_TRACE_FORMAT_H
 #define VPMM_TRACE_FORMAT_H
@@ -16,7 +19,8 @@
 #define VPMM_TRACE_MAGIC "VPMMTRC\n"
 #define VPMM_TRACE_VERSION 1u
 #define VPMM_TRACE_HEADER_BYTES 4096u
-#define VPMM_TRACE_CHUNK_BYTES 65536u
+/* Room for 408 entries. A thread that ends leaves the rest of its last one unused. */
+#define VPMM_TRACE_CHUNK_BYTES 16384u
 #define VPMM_TRACE_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 
 struct vpmm_trace_header {
@@ -25,10 +29,9 @@ struct vpmm_trace_header {
     uint64_t pid;
     uint64_t start_unix_ns; /* the moment from which entries count */
     uint64_t max_bytes;     /* VPMM_TRACE_MAX; 0: none */
-    uint64_t n_chunks; /* given to threads so far; the last ones may be beyond the end of a file
-                          that was cut off */
-    uint64_t dropped;  /* entries that found no room */
-    uint32_t is_ended; /* the process came to its end; 0: it runs, or was killed */
+    uint64_t n_chunks;      /* given to threads so far; one without its magic is empty */
+    uint64_t dropped;       /* entries that found no room */
+    uint32_t is_ended;      /* the process came to its end; 0: it runs, or was killed */
     uint32_t reserved;
     char program[64];      /* its short name; terminated */
     char vpmm_version[32]; /* terminated */
@@ -59,27 +62,49 @@ enum vpmm_trace_kind {
 /* How a request was served; of a free POOL or CUDA. */
 enum vpmm_trace_path {
     VPMM_TRACE_BY_NOBODY,
-    VPMM_TRACE_BY_CACHE,     /* the stream's front cache */
-    VPMM_TRACE_BY_HABIT,     /* where it was served a round before */
-    VPMM_TRACE_BY_FIT,       /* as it lay free */
-    VPMM_TRACE_BY_REVIVE,    /* at an old address */
-    VPMM_TRACE_BY_STITCH,    /* by moving extents */
-    VPMM_TRACE_BY_GROW,      /* by new memory only */
-    VPMM_TRACE_BY_POOL,      /* by the pool, it is not known how */
-    VPMM_TRACE_BY_CUDA = 32, /* and 32 + n: passed through for reason n of enum vpmm_route */
+    VPMM_TRACE_BY_CACHE,  /* the stream's front cache */
+    VPMM_TRACE_BY_HABIT,  /* where it was served a round before */
+    VPMM_TRACE_BY_FIT,    /* as it lay free */
+    VPMM_TRACE_BY_REVIVE, /* at an old address */
+    VPMM_TRACE_BY_STITCH, /* by moving extents */
+    VPMM_TRACE_BY_GROW,   /* by new memory only */
+    VPMM_TRACE_BY_POOL,   /* by the pool, it is not known how */
+    /* By nobody or CUDA's own function; of a request 32 + n, n being the reason below. */
+    VPMM_TRACE_BY_CUDA = 32,
 };
+
+/* Why a request was not served by the pool: number, name. */
+#define VPMM_TRACE_REASONS(X)                                                                      \
+    X(1, SMALL, "smaller than the threshold")                                                      \
+    X(2, LARGE, "larger than the device")                                                          \
+    X(3, CAPTURING, "the stream is capturing")                                                     \
+    X(4, NO_CONTEXT, "no current context")                                                         \
+    X(5, NO_VMM, "the device cannot do it")                                                        \
+    X(6, EXPLICIT_POOL, "another memory pool was named")                                           \
+    X(7, OTHER_POOL, "the device's current memory pool was changed")                               \
+    X(8, POOL_LIMIT, "the memory pool's limit")                                                    \
+    X(9, NO_PEER, "two devices of the process cannot reach each other")                            \
+    X(10, NO_IPC, "VPMM_IPC=0 leaves cudaMalloc to CUDA")                                          \
+    X(11, DISABLED, "disabled")                                                                    \
+    X(12, LIMITED, "more than VPMM_LIMIT allows")                                                  \
+    X(13, FULL, "out of memory")                                                                   \
+    X(14, OTHER, "something else failed")
 
 enum vpmm_trace_flag {
     VPMM_TRACE_IS_ASYNC = 1,  /* the stream-ordered form */
-    VPMM_TRACE_IS_FAILED = 2, /* the program got an error; `address` is 0 */
+    VPMM_TRACE_IS_FAILED = 2, /* the program got an error; of a request `address` is 0 */
 };
 
+#define VPMM_TRACE_DEVICE_UNKNOWN 255u
+
 struct vpmm_trace_entry {
-    uint64_t ns;          /* of the beginning of the call, since start_unix_ns */
-    uint32_t duration_ns; /* of the call; UINT32_MAX: that or more */
+    uint64_t ns;          /* of the beginning, since start_unix_ns */
+    uint32_t duration_ns; /* UINT32_MAX: that or more */
     uint8_t kind, path, device, flags;
-    uint64_t address, bytes; /* of a free, 0 bytes where the size is not known */
-    uint64_t stream;         /* its id as cuStreamGetId tells it; 0: none */
+    uint64_t address;
+    uint64_t bytes; /* as asked for; of a free, 0 where the size is not known */
+    uint64_t
+        stream; /* its number, which no other one of the process ever has; 0: none, or not known */
 };
 
 #endif
