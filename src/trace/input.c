@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_nameless(void)
+int vpmm_trace_input_nameless(void)
 {
     const char *folder = getenv("TMPDIR");
     char path[4096];
@@ -50,7 +50,7 @@ static int close_failed(int fd)
 static int copy_all(int from)
 {
     char bytes[65536];
-    int to = open_nameless();
+    int to = vpmm_trace_input_nameless();
     while (to >= 0) {
         ssize_t n = read(from, bytes, sizeof bytes);
         if (n == 0)
@@ -152,7 +152,7 @@ bool vpmm_trace_input_inflate(struct vpmm_trace_input *input)
         return true;
     }
     gzrewind(input->text);
-    int to = open_nameless();
+    int to = vpmm_trace_input_nameless();
     while (to >= 0 && (n = gzread(input->text, bytes, sizeof bytes)) > 0) {
         if (!write_all(to, bytes, (size_t)n))
             to = close_failed(to);

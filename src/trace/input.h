@@ -22,6 +22,8 @@ struct vpmm_trace_input {
     char line[VPMM_TRACE_LINE_ROOM]; /* the last one, without its end */
 };
 
+/* An empty temporary file that is gone when it is closed, in TMPDIR. -1 with errno. */
+int vpmm_trace_input_nameless(void);
 /* A regular file with what `fd` gives: `fd` once more, or a copy. -1 with errno. */
 int vpmm_trace_input_settle(int fd);
 

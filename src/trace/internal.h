@@ -43,6 +43,9 @@ bool vpmm_trace_damaged(struct vpmm_trace_reader *reader, const char *format, ..
 /* The same for the line that was read last. */
 bool vpmm_trace_line_damaged(struct vpmm_trace_reader *reader, const char *complaint);
 
+/* Names of files and what is in them may hold anything; messages are one line of text. */
+void vpmm_trace_make_printable(char *text);
+
 /* Splits the line that was read last at its commas, at most `room` fields of it; how many there
  * are, room + 1 for more. */
 unsigned vpmm_trace_fields(struct vpmm_trace_reader *reader, char **fields_out, unsigned room);

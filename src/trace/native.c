@@ -61,6 +61,7 @@ static bool read_header(struct vpmm_trace_reader *reader)
         return vpmm_trace_damaged(reader, "its header gives sizes that version %u has not",
                                   VPMM_TRACE_VERSION);
     header->program[sizeof header->program - 1] = '\0';
+    vpmm_trace_make_printable(header->program);
     return true;
 }
 

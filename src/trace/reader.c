@@ -13,8 +13,7 @@
 #define MESSAGE_ROOM 256
 #define FORMS_READ "a trace of this library, CSV (A,ADDRESS,BYTES,STREAM,US,KIND) or a log of RMM"
 
-/* Names of files and what is in them may hold anything, messages are one line of text. */
-static void make_printable(char *text)
+void vpmm_trace_make_printable(char *text)
 {
     for (; *text; text++) {
         if ((unsigned char)*text < ' ' || *text == 0x7f)
@@ -31,7 +30,7 @@ bool vpmm_trace_damaged(struct vpmm_trace_reader *reader, const char *format, ..
     va_start(arguments, format);
     vsnprintf(reader->damage + length, sizeof reader->damage - (size_t)length, format, arguments);
     va_end(arguments);
-    make_printable(reader->damage);
+    vpmm_trace_make_printable(reader->damage);
     return false;
 }
 
@@ -106,7 +105,7 @@ static enum vpmm_status say(char *message_out, enum vpmm_status status, const ch
                             const char *text)
 {
     snprintf(message_out, MESSAGE_ROOM, "%.150s: %.90s", name, text);
-    make_printable(message_out);
+    vpmm_trace_make_printable(message_out);
     return status;
 }
 
@@ -221,10 +220,12 @@ static bool note_free(struct vpmm_trace_reader *reader, struct vpmm_trace_item *
     if (item->entry.flags & VPMM_TRACE_IS_FAILED)
         return true;
     item->is_known = vpmm_live_take(&reader->live, item->entry.address, &block);
-    if (item->is_known)
+    if (item->is_known) {
         item->entry.bytes = block.bytes;
-    else if (reader->source->is_strict)
+        item->entry.device = block.device;
+    } else if (reader->source->is_strict) {
         return vpmm_trace_line_damaged(reader, "the address is freed while it is not allocated");
+    }
     return true;
 }
 

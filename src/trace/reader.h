@@ -30,7 +30,8 @@ enum vpmm_trace_kind_read {
 };
 
 struct vpmm_trace_item {
-    struct vpmm_trace_entry entry; /* of a free with its bytes, where they are known */
+    struct vpmm_trace_entry entry; /* of a free with its bytes and device, where they are
+                                      known */
     uint64_t thread;               /* 0: not known */
     uint64_t moment_ns; /* by which items are ordered; never less than the one before: a malloc
                            counts when it ended, all else when it began */

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "trace/output.h"
+
+#include "trace/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES 65536
+#define FORMAT_ROOM 1024
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* `fd` is the output's from here on. */
+static bool attach(struct vpmm_trace_output *output, int fd, const char *mode)
+{
+    output->file = gzdopen(fd, mode);
+    if (!output->file) {
+        close(fd);
+        errno = ENOMEM;
+        return false;
+    }
+    gzbuffer(output->file, BUFFER_BYTES);
+    return true;
+}
+
+/* A file beside `path`, with the rights that a new file gets. */
+static int open_beside(struct vpmm_trace_output *output)
+{
+    int length = snprintf(output->temporary, sizeof output->temporary, "%s.XXXXXX", output->path);
+    if ((size_t)length >= sizeof output->temporary) {
+        output->temporary[0] = '\0';
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int fd = mkostemp(output->temporary, O_CLOEXEC);
+    if (fd < 0) {
+        output->temporary[0] = '\0';
+        return -1;
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fd, 0666 & ~mask);
+    return fd;
+}
+
+static int open_named(struct vpmm_trace_output *output, const char *path)
+{
+    struct stat facts;
+    if (strcmp(path, "-") == 0)
+        return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (strlen(path) >= sizeof output->path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    if (lstat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
+        return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    memcpy(output->path, path, strlen(path) + 1);
+    return open_beside(output);
+}
+
+bool vpmm_trace_output_open(struct vpmm_trace_output *output, const char *path)
+{
+    *output = (struct vpmm_trace_output){.fd = -1};
+    int fd = open_named(output, path);
+    if (fd < 0)
+        return false;
+    if (attach(output, fd, ends_in(path, ".gz") ? "w6" : "wT"))
+        return true;
+    vpmm_trace_output_abandon(output);
+    errno = ENOMEM;
+    return false;
+}
+
+bool vpmm_trace_output_open_nameless(struct vpmm_trace_output *output)
+{
+    *output = (struct vpmm_trace_output){.fd = vpmm_trace_input_nameless()};
+    return output->fd >= 0 && attach(output, output->fd, "wT");
+}
+
+static void fail(struct vpmm_trace_output *output)
+{
+    int error = Z_OK;
+    gzerror(output->file, &error);
+    output->error = error == Z_ERRNO && errno ? errno : EIO;
+}
+
+void vpmm_trace_output_bytes(struct vpmm_trace_output *output, const void *bytes, size_t n_bytes)
+{
+    if (n_bytes && !output->error && gzwrite(output->file, bytes, (unsigned)n_bytes) == 0)
+        fail(output);
+}
+
+void vpmm_trace_output_format(struct vpmm_trace_output *output, const char *format, ...)
+{
+    char text[FORMAT_ROOM];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= sizeof text)
+        output->error = output->error ? output->error : EOVERFLOW;
+    else
+        vpmm_trace_output_bytes(output, text, (size_t)length);
+}
+
+void vpmm_trace_output_copy(struct vpmm_trace_output *output, int fd)
+{
+    char bytes[BUFFER_BYTES];
+    off_t at = 0;
+    while (!output->error) {
+        ssize_t n = pread(fd, bytes, sizeof bytes, at);
+        if (n == 0)
+            return;
+        if (n < 0 && errno != EINTR)
+            output->error = errno;
+        if (n > 0) {
+            vpmm_trace_output_bytes(output, bytes, (size_t)n);
+            at += n;
+        }
+    }
+}
+
+void vpmm_trace_output_flush(struct vpmm_trace_output *output)
+{
+    if (!output->error && gzflush(output->file, Z_FINISH) != Z_OK)
+        fail(output);
+}
+
+static void end_file(struct vpmm_trace_output *output)
+{
+    if (output->file && gzclose(output->file) != Z_OK && !output->error)
+        output->error = errno ? errno : EIO;
+    output->file = NULL;
+}
+
+void vpmm_trace_output_abandon(struct vpmm_trace_output *output)
+{
+    end_file(output);
+    if (output->temporary[0])
+        unlink(output->temporary);
+    output->temporary[0] = '\0';
+}
+
+bool vpmm_trace_output_close(struct vpmm_trace_output *output)
+{
+    end_file(output);
+    if (!output->error && output->temporary[0] && rename(output->temporary, output->path) != 0)
+        output->error = errno;
+    if (output->error) {
+        vpmm_trace_output_abandon(output);
+        errno = output->error;
+        return false;
+    }
+    output->temporary[0] = '\0';
+    return true;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* This library's own form, which is written at several places at a time: to a nameless file, that
+ * is copied when all is there. */
+#define _GNU_SOURCE
+#include "trace/input.h"
+#include "trace/writer_internal.h"
+#include "vpmm/vpmm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUCKETS 256u
+#define PORTION 64u
+#define CHUNK_ENTRIES                                                                              \
+    ((VPMM_TRACE_CHUNK_BYTES - sizeof(struct vpmm_trace_chunk)) / sizeof(struct vpmm_trace_entry))
+
+struct lane {
+    struct lane *next;
+    uint64_t thread, chunk;
+    uint32_t n_entries; /* of the chunk, those of the portion with them */
+    uint32_t n_portion;
+    struct vpmm_trace_entry portion[PORTION];
+};
+
+struct native {
+    int fd;
+    uint64_t n_chunks;
+    struct lane *lanes[BUCKETS];
+};
+
+static void begin(struct vpmm_trace_writer *writer)
+{
+    struct native *native = calloc(1, sizeof *native);
+    if (!native) {
+        writer->output.error = ENOMEM;
+        return;
+    }
+    writer->state = native;
+    native->fd = vpmm_trace_input_nameless();
+    if (native->fd < 0)
+        writer->output.error = errno;
+}
+
+static void write_at(struct vpmm_trace_writer *writer, uint64_t offset, const void *bytes,
+                     size_t n_bytes)
+{
+    const struct native *native = writer->state;
+    for (size_t n_done = 0; n_done < n_bytes && !writer->output.error;) {
+        ssize_t n = pwrite(native->fd, (const char *)bytes + n_done, n_bytes - n_done,
+                           (off_t)(offset + n_done));
+        if (n < 0 && errno != EINTR)
+            writer->output.error = errno;
+        if (n > 0)
+            n_done += (size_t)n;
+    }
+}
+
+static void flush_lane(struct vpmm_trace_writer *writer, struct lane *lane)
+{
+    uint64_t offset = VPMM_TRACE_HEADER_BYTES + lane->chunk * VPMM_TRACE_CHUNK_BYTES;
+    const struct vpmm_trace_chunk chunk = {
+        .magic = VPMM_TRACE_CHUNK_MAGIC, .n_entries = lane->n_entries, .thread = lane->thread};
+    if (lane->n_portion == 0)
+        return;
+    write_at(writer, offset, &chunk, sizeof chunk);
+    write_at(writer,
+             offset + sizeof chunk +
+                 (lane->n_entries - lane->n_portion) * sizeof(struct vpmm_trace_entry),
+             lane->portion, lane->n_portion * sizeof(struct vpmm_trace_entry));
+    lane->n_portion = 0;
+}
+
+static struct lane *lane_of(struct native *native, uint64_t thread)
+{
+    struct lane **bucket = &native->lanes[(thread ^ thread >> 8) % BUCKETS];
+    for (struct lane *lane = *bucket; lane; lane = lane->next) {
+        if (lane->thread == thread)
+            return lane;
+    }
+    struct lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return NULL;
+    lane->next = *bucket;
+    lane->thread = thread;
+    lane->chunk = native->n_chunks++;
+    *bucket = lane;
+    return lane;
+}
+
+static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *item)
+{
+    struct native *native = writer->state;
+    struct lane *lane = lane_of(native, item->thread);
+    if (!lane) {
+        writer->output.error = ENOMEM;
+        return;
+    }
+    if (lane->n_entries == CHUNK_ENTRIES) {
+        flush_lane(writer, lane);
+        lane->chunk = native->n_chunks++;
+        lane->n_entries = 0;
+    }
+    lane->portion[lane->n_portion++] = item->entry;
+    lane->n_entries++;
+    if (lane->n_portion == PORTION)
+        flush_lane(writer, lane);
+}
+
+static void end(struct vpmm_trace_writer *writer)
+{
+    struct native *native = writer->state;
+    const struct vpmm_trace_facts *facts = &writer->facts;
+    struct vpmm_trace_header header = {.magic = VPMM_TRACE_MAGIC,
+                                       .version = VPMM_TRACE_VERSION,
+                                       .header_bytes = VPMM_TRACE_HEADER_BYTES,
+                                       .chunk_bytes = VPMM_TRACE_CHUNK_BYTES,
+                                       .entry_bytes = sizeof(struct vpmm_trace_entry),
+                                       .pid = facts->pid,
+                                       .start_unix_ns = facts->start_unix_ns,
+                                       .n_chunks = native->n_chunks,
+                                       .dropped = facts->dropped,
+                                       .is_ended = facts->is_ended,
+                                       .vpmm_version = VPMM_VERSION};
+    memcpy(header.program, writer->program, sizeof header.program);
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        for (struct lane *lane = native->lanes[i]; lane; lane = lane->next)
+            flush_lane(writer, lane);
+    }
+    write_at(writer, 0, &header, sizeof header);
+    if (!writer->output.error && native->n_chunks == 0 &&
+        ftruncate(native->fd, VPMM_TRACE_HEADER_BYTES) != 0)
+        writer->output.error = errno;
+    vpmm_trace_output_copy(&writer->output, native->fd);
+}
+
+static void finish(struct vpmm_trace_writer *writer)
+{
+    struct native *native = writer->state;
+    if (!native)
+        return;
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        for (struct lane *lane = native->lanes[i], *next; lane; lane = next) {
+            next = lane->next;
+            free(lane);
+        }
+    }
+    if (native->fd >= 0)
+        close(native->fd);
+    free(native);
+}
+
+const struct vpmm_trace_sink vpmm_trace_sink_native = {.begin = begin,
+                                                       .put = put,
+                                                       .end = end,
+                                                       .finish = finish,
+                                                       .takes_failed = true,
+                                                       .takes_pool = true,
+                                                       .takes_unknown = true};
