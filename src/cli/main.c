@@ -14,9 +14,10 @@ static const char help_help[] = "usage: vpmm help [TOPIC]\n";
 
 static const struct vpmm_command commands[] = {
     {"dump", vpmm_cli_dump, "show every region of a process's pool", vpmm_help_dump},
-    {"help", vpmm_cli_help, "say how a command is used", help_help},
     {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
     {"top", vpmm_cli_top, "watch all processes that have a pool", vpmm_help_top},
+    {"trace", vpmm_cli_trace, "summarise a trace, or convert it to another form", vpmm_help_trace},
+    {"help", vpmm_cli_help, "say how a command is used", help_help},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "trace/input.h"
 
+#include "trace/reader.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -61,7 +63,7 @@ static int copy_all(int from)
     return -1;
 }
 
-int vpmm_trace_input_settle(int fd)
+int vpmm_trace_settle(int fd)
 {
     struct stat facts;
     if (fstat(fd, &facts) != 0)
@@ -84,7 +86,7 @@ static bool measure(struct vpmm_trace_input *input)
 
 enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *input, int fd)
 {
-    *input = (struct vpmm_trace_input){.fd = vpmm_trace_input_settle(fd)};
+    *input = (struct vpmm_trace_input){.fd = vpmm_trace_settle(fd)};
     if (input->fd < 0)
         return VPMM_NOT_FOUND;
     if (measure(input))

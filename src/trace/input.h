@@ -24,9 +24,6 @@ struct vpmm_trace_input {
 
 /* An empty temporary file that is gone when it is closed, in TMPDIR. -1 with errno. */
 int vpmm_trace_input_nameless(void);
-/* A regular file with what `fd` gives: `fd` once more, or a copy. -1 with errno. */
-int vpmm_trace_input_settle(int fd);
-
 /* `fd` stays the caller's. NOT_FOUND with errno where it cannot be read. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *input, int fd);
 void vpmm_trace_input_close(struct vpmm_trace_input *input);

@@ -10,6 +10,7 @@
 /* An entry is written when its call ends, behind those of calls within: so many may be between. */
 #define WINDOW 16u
 #define PORTION 64u
+#define SIZE_MOST (1u << 24)
 #define BYTES_MOST (UINT64_MAX >> 4)
 
 struct piece {
@@ -44,6 +45,15 @@ static bool read_failed(struct vpmm_trace_reader *reader)
     return vpmm_trace_damaged(reader, "it cannot be read: %s", strerror(errno));
 }
 
+/* The recorder's may change without a new version; all that follows from them fits 64 bits. */
+static bool are_sizes_sound(const struct vpmm_trace_header *header)
+{
+    return header->header_bytes >= sizeof *header && header->header_bytes <= SIZE_MOST &&
+           header->chunk_bytes >= sizeof(struct vpmm_trace_chunk) + header->entry_bytes &&
+           header->chunk_bytes <= SIZE_MOST &&
+           header->entry_bytes == sizeof(struct vpmm_trace_entry);
+}
+
 static bool read_header(struct vpmm_trace_reader *reader)
 {
     struct vpmm_trace_header *header = &reader->header;
@@ -55,11 +65,8 @@ static bool read_header(struct vpmm_trace_reader *reader)
     if (header->version != VPMM_TRACE_VERSION)
         return vpmm_trace_damaged(reader, "its layout is version %u; this reads version %u",
                                   header->version, VPMM_TRACE_VERSION);
-    if (header->header_bytes != VPMM_TRACE_HEADER_BYTES ||
-        header->chunk_bytes != VPMM_TRACE_CHUNK_BYTES ||
-        header->entry_bytes != sizeof(struct vpmm_trace_entry))
-        return vpmm_trace_damaged(reader, "its header gives sizes that version %u has not",
-                                  VPMM_TRACE_VERSION);
+    if (!are_sizes_sound(header))
+        return vpmm_trace_damaged(reader, "its header gives sizes that cannot be");
     header->program[sizeof header->program - 1] = '\0';
     vpmm_trace_make_printable(header->program);
     return true;

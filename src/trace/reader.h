@@ -55,6 +55,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_trace_open_fd(int fd, const char *name,
                                                     enum vpmm_trace_form form,
                                                     struct vpmm_trace_reader **reader_out,
                                                     char message_out[static 256]);
+/* A regular file with what `fd` gives: `fd` once more where it is one, else a copy of all that
+ * comes. -1 with errno. */
+int vpmm_trace_settle(int fd);
 /* NULL is accepted. */
 void vpmm_trace_close(struct vpmm_trace_reader *reader);
 

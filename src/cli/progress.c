@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEPS_A_LOOK 4096u
+#define FIRST_MS 400
+#define EACH_MS 100
+#define WIDTH 40
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void vpmm_progress_begin(struct vpmm_progress *progress, const char *what)
+{
+    *progress = (struct vpmm_progress){
+        .what = what, .next_ms = now_ms() + FIRST_MS, .is_wanted = isatty(STDERR_FILENO)};
+}
+
+bool vpmm_progress_is_due(struct vpmm_progress *progress)
+{
+    if (!progress->is_wanted || ++progress->n_steps % STEPS_A_LOOK)
+        return false;
+    return now_ms() >= progress->next_ms;
+}
+
+void vpmm_progress_draw(struct vpmm_progress *progress, uint64_t done, uint64_t all)
+{
+    static const char bar[] = "########################################";
+    static const char dots[] = "........................................";
+    if (done > all)
+        done = all;
+    int filled = all ? (int)((double)done / (double)all * WIDTH) : 0;
+    int percent = all ? (int)((double)done / (double)all * 100) : 0;
+    fprintf(stderr, "\r%s [%.*s%.*s] %3d%%", progress->what, filled, bar, WIDTH - filled, dots,
+            percent);
+    fflush(stderr);
+    progress->is_drawn = true;
+    progress->next_ms = now_ms() + EACH_MS;
+}
+
+void vpmm_progress_end(struct vpmm_progress *progress)
+{
+    if (progress->is_drawn)
+        fputs("\r\x1b[K", stderr);
+    progress->is_drawn = false;
+}
