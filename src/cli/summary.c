@@ -116,19 +116,22 @@ static void note_span(struct vpmm_summary *summary, uint64_t ns)
     struct vpmm_summary_span *span = &summary->spans[at];
     note_most(&span->live_bytes, all->live_bytes);
     note_most(&span->held_bytes, all->held_bytes);
-    note_most(&span->unused_bytes, unused_bytes(all));
     span->is_set = true;
 }
 
-/* Before something changes: the parts of the time up to now had what is now. */
+/* Before something changes: the parts of the time up to now had what is now. What is unused counts
+ * only if time passes so: a block may be freed and released at one moment. */
 static void carry_spans(struct vpmm_summary *summary, uint64_t ns)
 {
     uint64_t from = summary->last_ns - summary->first_ns;
     while ((ns - summary->first_ns) / summary->span_ns >= VPMM_SUMMARY_SPANS)
         join_spans(summary);
     for (uint64_t at = from / summary->span_ns; at <= (ns - summary->first_ns) / summary->span_ns;
-         at++)
+         at++) {
         note_span(summary, summary->first_ns + at * summary->span_ns);
+        if (ns > summary->last_ns)
+            note_most(&summary->spans[at].unused_bytes, summary->unused_bytes);
+    }
 }
 
 unsigned vpmm_summary_n_spans(const struct vpmm_summary *summary)
@@ -286,6 +289,9 @@ bool vpmm_summary_add(struct vpmm_summary *summary, const struct vpmm_trace_item
     } else {
         note_pool(summary, entry);
     }
+    /* What grows is for the request under way, which is answered only after it. */
+    if (entry->kind != VPMM_TRACE_GROW)
+        summary->unused_bytes = unused_bytes(&summary->all);
     note_span(summary, item->moment_ns);
     return is_enough;
 }

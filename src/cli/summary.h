@@ -89,6 +89,7 @@ struct vpmm_summary {
     unsigned n_slowest;
     struct vpmm_summary_span spans[VPMM_SUMMARY_SPANS];
     uint64_t span_ns;
+    uint64_t unused_bytes; /* held by the pool and not live, outside of requests */
     struct vpmm_live live;
     struct vpmm_summary_blocks at_peak, at_end;
 };

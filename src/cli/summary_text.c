@@ -67,7 +67,9 @@ static void print_head(const struct vpmm_summary *summary, const struct vpmm_tra
     uint64_t ns = summary->last_ns - summary->first_ns;
     printf("%s: ", name);
     if (facts->program[0])
-        printf("%s, process %llu%s, ", facts->program, llu(facts->pid),
+        printf("%s, ", facts->program);
+    if (facts->pid)
+        printf("process %llu%s, ", llu(facts->pid),
                facts->is_ended ? "" : " (which runs, or was killed)");
     printf("%llu mallocs and %llu frees in %s\n", llu(summary->n_mallocs), llu(summary->n_frees),
            time_of(ns).text);
@@ -87,8 +89,7 @@ static void print_head(const struct vpmm_summary *summary, const struct vpmm_tra
                llu(summary->n_events));
 }
 
-static void print_peak(const struct vpmm_summary *summary, const char *word,
-                       const struct vpmm_summary_peak *peak)
+static void print_peak(const char *word, const struct vpmm_summary_peak *peak)
 {
     printf("  %-9s %12s  at %s, with %s live\n", word, size_of(peak->bytes).text,
            time_of(peak->at_ns).text, count_of(peak->n_blocks, "block").text);
@@ -99,9 +100,9 @@ static void print_peaks(const struct vpmm_summary *summary)
     const struct vpmm_summary_device *all = &summary->all;
     unsigned n_devices = 0;
     puts("\nPeaks");
-    print_peak(summary, "live", &all->live);
+    print_peak("live", &all->live);
     if (all->has_held) {
-        print_peak(summary, "held", &all->held);
+        print_peak("held", &all->held);
         if (all->live.bytes)
             printf("  %-9s %12.3f\n", "held/live",
                    (double)all->held.bytes / (double)all->live.bytes);
@@ -122,7 +123,8 @@ static void print_groups(const char *word, const struct vpmm_summary_group *grou
     printf("  by %s%s\n", word, all > n ? ", the largest" : "");
     for (unsigned i = 0; i < n; i++) {
         char key[32];
-        snprintf(key, sizeof key, "%llu", llu(groups[i].key));
+        snprintf(key, sizeof key, groups[i].key > UINT32_MAX ? "0x%llx" : "%llu",
+                 llu(groups[i].key));
         printf("    %12s  %15s %12s %5.1f%%\n",
                strcmp(word, "size") == 0 ? size_of(groups[i].key).text : key,
                count_of(groups[i].n, "block").text, size_of(groups[i].bytes).text,

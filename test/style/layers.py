@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "trace": ["base"],
     "report": ["base", "pool", "order", "heap", "config", "observe", "route", "vpmm"],
     "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "trace"],
+    "python": [],
     "cli": ["base", "config", "observe", "report", "replay", "trace", "vpmm"],
 }
 # The headers of a folder that others may see; base is all facade.

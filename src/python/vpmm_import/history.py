@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""What a device had before its history begins, found by going back from what it has at the end."""
+from bisect import bisect_left, bisect_right
+from typing import Dict, List, Tuple
+
+from snapshot import ALLOC, FREE_COMPLETED, FREE_REQUESTED, MAP, UNMAP, Device
+
+
+class Ranges:
+    """Addresses that do not overlap, in ascending order."""
+
+    def __init__(self):
+        self._starts: List[int] = []
+        self._ends: List[int] = []
+
+    def remove(self, start: int, end: int) -> None:
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first >= last:
+            return
+        left = [self._starts[first]] if self._starts[first] < start else []
+        right = [self._ends[last - 1]] if self._ends[last - 1] > end else []
+        self._starts[first:last] = left + [end] * len(right)
+        self._ends[first:last] = [start] * len(left) + right
+
+    def add(self, start: int, end: int) -> None:
+        self.remove(start, end)
+        place = bisect_left(self._starts, start)
+        self._starts.insert(place, start)
+        self._ends.insert(place, end)
+
+    def all(self) -> List[Tuple[int, int]]:
+        """(address, bytes)"""
+        return [(start, end - start) for start, end in zip(self._starts, self._ends)]
+
+
+def mapped_before(device: Device) -> List[Tuple[int, int]]:
+    """(address, bytes)"""
+    ranges = Ranges()
+    for address, n_bytes in device.mapped:
+        if n_bytes:
+            ranges.add(address, address + n_bytes)
+    for event in reversed(device.events):
+        if event.n_bytes and event.action == MAP:
+            ranges.remove(event.address, event.address + event.n_bytes)
+        elif event.n_bytes and event.action == UNMAP:
+            ranges.add(event.address, event.address + event.n_bytes)
+    return ranges.all()
+
+
+def live_before(device: Device) -> Dict[int, Tuple[int, int]]:
+    """address: bytes, stream"""
+    live = dict(device.live)
+    for event in reversed(device.events):
+        if event.action == ALLOC:
+            live.pop(event.address, None)
+        elif event.action in (FREE_REQUESTED, FREE_COMPLETED):
+            live[event.address] = (event.n_bytes, event.stream)
+    return live
