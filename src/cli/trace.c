@@ -87,7 +87,7 @@ static void tell_left_out(const struct vpmm_trace_left_out *left_out, enum vpmm_
         uint64_t n;
         const char *what;
     } parts[] = {{left_out->queued, "kernels and events"},
-                 {left_out->failed, "requests that failed"},
+                 {left_out->failed, "calls that failed"},
                  {left_out->pool, "entries about the pool"},
                  {left_out->unknown, "frees of blocks from before"}};
     const char *separator = "vpmm trace: left out, for which there is no place in ";

@@ -104,9 +104,11 @@ static uint64_t *counter_of(struct vpmm_trace_writer *writer, const struct vpmm_
         return sink->takes_pool ? NULL : &left_out->pool;
     if (item->is_known)
         return NULL;
-    if (item->entry.kind == VPMM_TRACE_MALLOC || (item->entry.flags & VPMM_TRACE_IS_FAILED))
+    if (item->entry.kind == VPMM_TRACE_MALLOC)
         return sink->takes_failed ? NULL : &left_out->failed;
-    return sink->takes_unknown ? NULL : &left_out->unknown;
+    if (sink->takes_unknown)
+        return NULL;
+    return item->entry.flags & VPMM_TRACE_IS_FAILED ? &left_out->failed : &left_out->unknown;
 }
 
 bool vpmm_trace_put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *item)

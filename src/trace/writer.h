@@ -16,7 +16,7 @@ struct vpmm_trace_writer;
 /* What a form has no place for, in items. */
 struct vpmm_trace_left_out {
     uint64_t queued;  /* kernels, events and waits */
-    uint64_t failed;  /* requests that the program got an error for */
+    uint64_t failed;  /* calls that the program got an error for */
     uint64_t pool;    /* what the pool did, and its figures */
     uint64_t unknown; /* frees of blocks that were live before the trace began */
 };

@@ -14,7 +14,8 @@ struct vpmm_trace_sink {
     void (*end)(struct vpmm_trace_writer *writer);
     /* Frees what `state` holds; also without an end, and where begin failed. */
     void (*finish)(struct vpmm_trace_writer *writer);
-    bool takes_queued, takes_failed, takes_pool, takes_unknown;
+    bool takes_queued, takes_failed, takes_pool;
+    bool takes_unknown; /* frees of what was not live, and such as failed */
 };
 
 extern const struct vpmm_trace_sink vpmm_trace_sink_native, vpmm_trace_sink_csv,
