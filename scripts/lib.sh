@@ -59,6 +59,7 @@ need_build_tools() {
     missing=$(missing_packages <<'LINES'
 command -v gcc:gcc
 has_header stdlib.h:libc6-dev
+has_header zlib.h:zlib1g-dev
 command -v ld && command -v readelf:binutils
 command -v python3:python3
 can_make_venv:python3-venv

@@ -30,7 +30,7 @@ static unsigned log2_of(uint64_t number)
 
 /* ---- durations ---- */
 
-void vpmm_summary_time(struct vpmm_summary_times *times, uint64_t ns)
+static void note_time(struct vpmm_summary_times *times, uint64_t ns)
 {
     unsigned power = log2_of(ns);
     unsigned place =
@@ -57,12 +57,7 @@ uint64_t vpmm_summary_quantile(const struct vpmm_summary_times *times, unsigned 
     return next - 1 < times->max_ns ? next - 1 : times->max_ns;
 }
 
-unsigned vpmm_summary_size_place(uint64_t bytes)
-{
-    return log2_of(bytes);
-}
-
-unsigned vpmm_summary_life_place(uint64_t ns)
+static unsigned life_place(uint64_t ns)
 {
     unsigned place = 0;
     for (uint64_t limit = 1000; place + 1 < VPMM_SUMMARY_LIVES && ns >= limit; limit *= 10)
@@ -193,10 +188,10 @@ static void note_call(struct vpmm_summary *summary, const struct vpmm_trace_item
     unsigned at = summary->n_slowest;
     if (item->is_made_up)
         return;
-    vpmm_summary_time(is_malloc ? &summary->mallocs : &summary->frees, entry->duration_ns);
+    note_time(is_malloc ? &summary->mallocs : &summary->frees, entry->duration_ns);
     if (is_malloc && entry->path < VPMM_SUMMARY_PATHS) {
         add(&summary->paths[entry->path].count, entry->bytes);
-        vpmm_summary_time(&summary->paths[entry->path].times, entry->duration_ns);
+        note_time(&summary->paths[entry->path].times, entry->duration_ns);
     }
     summary->has_durations = summary->has_durations || entry->duration_ns;
     summary->has_paths = summary->has_paths || entry->path;
@@ -229,7 +224,7 @@ static bool note_malloc(struct vpmm_summary *summary, const struct vpmm_trace_it
                                           .moment_ns = item->moment_ns,
                                           .device = entry->device,
                                           .path = entry->path};
-    add(&summary->sizes[vpmm_summary_size_place(entry->bytes)], entry->bytes);
+    add(&summary->sizes[log2_of(entry->bytes)], entry->bytes);
     change_live(summary, &block, true);
     return vpmm_live_put(&summary->live, &block);
 }
@@ -246,7 +241,7 @@ static void note_free(struct vpmm_summary *summary, const struct vpmm_trace_item
     }
     if (!vpmm_live_take(&summary->live, item->entry.address, &block))
         return;
-    add(&summary->lives[vpmm_summary_life_place(item->moment_ns - block.moment_ns)], block.bytes);
+    add(&summary->lives[life_place(item->moment_ns - block.moment_ns)], block.bytes);
     change_live(summary, &block, false);
 }
 
@@ -260,9 +255,9 @@ static void note_pool(struct vpmm_summary *summary, const struct vpmm_trace_entr
     if (entry->kind == VPMM_TRACE_RELEASE)
         set_held(summary, entry->device, entry->bytes < held_bytes ? held_bytes - entry->bytes : 0);
     if (entry->kind == VPMM_TRACE_HOST_WAIT)
-        vpmm_summary_time(&summary->host_waits, entry->duration_ns);
+        note_time(&summary->host_waits, entry->duration_ns);
     if (entry->kind == VPMM_TRACE_STREAM_WAIT)
-        vpmm_summary_time(&summary->stream_waits, entry->duration_ns);
+        note_time(&summary->stream_waits, entry->duration_ns);
     add(&summary->pool[entry->kind], entry->bytes);
 }
 

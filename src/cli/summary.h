@@ -106,13 +106,9 @@ bool vpmm_summary_end(struct vpmm_summary *summary);
 /* What is live, by size, stream and thread. False where there is no memory. */
 bool vpmm_summary_group(const struct vpmm_live *live, struct vpmm_summary_blocks *blocks_out);
 
-void vpmm_summary_time(struct vpmm_summary_times *times, uint64_t ns);
 /* The duration that so many of a thousand do not exceed; 0 where there are none. */
 uint64_t vpmm_summary_quantile(const struct vpmm_summary_times *times, unsigned of_a_thousand);
 
-/* Where a size or a lifetime is counted, and where that place begins. */
-unsigned vpmm_summary_size_place(uint64_t bytes);
-unsigned vpmm_summary_life_place(uint64_t ns);
 /* Parts of the time that the spans cover. */
 unsigned vpmm_summary_n_spans(const struct vpmm_summary *summary);
 

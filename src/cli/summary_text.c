@@ -15,7 +15,7 @@ struct size {
 
 static struct size size_of(uint64_t bytes)
 {
-    struct size size;
+    struct size size = {""};
     vpmm_bytes_print(bytes, size.text, sizeof size.text);
     return size;
 }
@@ -26,7 +26,7 @@ struct time {
 
 static struct time time_of(uint64_t ns)
 {
-    struct time time;
+    struct time time = {""};
     double number = (double)ns;
     if (ns < 1000)
         snprintf(time.text, sizeof time.text, "%u ns", (unsigned)ns);
@@ -54,7 +54,7 @@ static unsigned long long llu(uint64_t number)
 /* "1 block", "2 blocks". */
 static struct size count_of(uint64_t n, const char *one)
 {
-    struct size count;
+    struct size count = {""};
     snprintf(count.text, sizeof count.text, "%llu %.8s%s", llu(n), one, n == 1 ? "" : "s");
     return count;
 }

@@ -83,8 +83,10 @@ static int import(const char *command, const char *name, int from, int to)
     }
     read_words(ends[0], words);
     close(ends[0]);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    pid_t ended;
+    do {
+        ended = waitpid(child, &status, 0);
+    } while (ended < 0 && errno == EINTR);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PYTHON)
@@ -104,21 +106,27 @@ static int tell(const char *command, enum vpmm_status status, const char *messag
 }
 
 /* `fd` is a regular file. */
+static int open_made(const char *command, const char *name, int fd,
+                     struct vpmm_trace_reader **reader_out)
+{
+    char message[MESSAGE_ROOM];
+    enum vpmm_status opened =
+        vpmm_trace_open_fd(fd, name, VPMM_TRACE_FORM_VPMM, reader_out, message);
+    return opened == VPMM_OK ? 0 : tell(command, opened, message);
+}
+
+/* `fd` is a regular file. */
 static int open_imported(const char *command, const char *name, int fd,
                          struct vpmm_trace_reader **reader_out)
 {
-    char message[MESSAGE_ROOM];
     FILE *made = tmpfile();
     if (!made)
         return vpmm_cli_fail(command, "no temporary file: %s", strerror(errno));
     int status = lseek(fd, 0, SEEK_SET) < 0
                      ? vpmm_cli_fail(command, "%s: %s", name, strerror(errno))
                      : import(command, name, fd, fileno(made));
-    if (status == 0) {
-        enum vpmm_status opened =
-            vpmm_trace_open_fd(fileno(made), name, VPMM_TRACE_FORM_VPMM, reader_out, message);
-        status = opened == VPMM_OK ? 0 : tell(command, opened, message);
-    }
+    if (status == 0)
+        status = open_made(command, name, fileno(made), reader_out);
     fclose(made);
     return status;
 }

@@ -60,14 +60,6 @@ bool vpmm_live_put(struct vpmm_live *live, const struct vpmm_live_block *block)
     return true;
 }
 
-struct vpmm_live_block *vpmm_live_at(const struct vpmm_live *live, uint64_t address)
-{
-    if (live->n == 0 || address == 0)
-        return NULL;
-    struct vpmm_live_block *block = &live->blocks[find(live, address)];
-    return block->address ? block : NULL;
-}
-
 /* Blocks behind an emptied place move up, so that none is cut off from where it is looked for. */
 static void close_gap(struct vpmm_live *live, size_t gap)
 {
@@ -84,11 +76,13 @@ static void close_gap(struct vpmm_live *live, size_t gap)
 
 bool vpmm_live_take(struct vpmm_live *live, uint64_t address, struct vpmm_live_block *block_out)
 {
-    struct vpmm_live_block *block = vpmm_live_at(live, address);
-    if (!block)
+    if (live->n == 0 || address == 0)
         return false;
-    *block_out = *block;
+    size_t at = find(live, address);
+    if (!live->blocks[at].address)
+        return false;
+    *block_out = live->blocks[at];
     live->n--;
-    close_gap(live, (size_t)(block - live->blocks));
+    close_gap(live, at);
     return true;
 }

@@ -28,8 +28,6 @@ void vpmm_live_clear(struct vpmm_live *live);
 
 /* Adds a block whose address is not 0 and not in the table. False where there is no memory. */
 bool vpmm_live_put(struct vpmm_live *live, const struct vpmm_live_block *block);
-/* The block at exactly `address`, or NULL; good until the next put or take. */
-struct vpmm_live_block *vpmm_live_at(const struct vpmm_live *live, uint64_t address);
 /* Removes the block at exactly `address`; false where there is none. */
 bool vpmm_live_take(struct vpmm_live *live, uint64_t address, struct vpmm_live_block *block_out);
 

@@ -18,10 +18,27 @@
     X(size)                                                                                        \
     X(stream)                                                                                      \
     X(time_us)                                                                                     \
-    X(frames) X(alloc) X(free_requested) X(free_completed) X(segment_alloc) X(segment_free) X(oom) \
-        X(device_free) X(device) X(address) X(total_size) X(allocated_size) X(active_size)         \
-            X(requested_size) X(segment_type) X(large) X(segment_pool_id) X(is_expandable)         \
-                X(blocks) X(state) X(active_allocated)
+    X(frames)                                                                                      \
+    X(alloc)                                                                                       \
+    X(free_requested)                                                                              \
+    X(free_completed)                                                                              \
+    X(segment_alloc)                                                                               \
+    X(segment_free)                                                                                \
+    X(oom)                                                                                         \
+    X(device_free)                                                                                 \
+    X(device)                                                                                      \
+    X(address)                                                                                     \
+    X(total_size)                                                                                  \
+    X(allocated_size)                                                                              \
+    X(active_size)                                                                                 \
+    X(requested_size)                                                                              \
+    X(segment_type)                                                                                \
+    X(large)                                                                                       \
+    X(segment_pool_id)                                                                             \
+    X(is_expandable)                                                                               \
+    X(blocks)                                                                                      \
+    X(state)                                                                                       \
+    X(active_allocated)
 #define NUMBER(word) W_##word,
 #define TEXT(word) #word,
 enum word {

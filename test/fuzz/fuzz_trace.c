@@ -57,7 +57,7 @@ static void count_item(struct account *account, struct vpmm_live *live,
     struct vpmm_live_block block = {.address = entry->address, .bytes = entry->bytes};
     account->n_items++;
     if (item->is_known && entry->kind == VPMM_TRACE_MALLOC) {
-        assert_null(vpmm_live_at(live, entry->address));
+        assert_false(vpmm_live_take(live, entry->address, &block));
         assert_true(vpmm_live_put(live, &block));
         account->n_mallocs++;
         account->live_bytes += entry->bytes;
@@ -68,7 +68,7 @@ static void count_item(struct account *account, struct vpmm_live *live,
         account->n_frees++;
         account->live_bytes -= entry->bytes;
     } else if (entry->kind == VPMM_TRACE_FREE && !(entry->flags & VPMM_TRACE_IS_FAILED)) {
-        assert_null(vpmm_live_at(live, entry->address));
+        assert_false(vpmm_live_take(live, entry->address, &block));
     }
     digest_item(account, item);
 }

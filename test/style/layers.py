@@ -17,7 +17,7 @@ MAY_INCLUDE = {
     "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "ipc", "config", "observe",
                 "report", "route", "trace"],
     "sim": ["base", "driver/driver.h"],
-    "trace": ["base"],
+    "trace": ["base", "vpmm"],
     "report": ["base", "pool", "order", "heap", "config", "observe", "route", "vpmm"],
     "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "trace"],
     "python": [],
