@@ -183,7 +183,7 @@ static void write_header(const struct vpmm_arena *arena, const char *version, ui
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
     header->layout = layout;
-    header->address = (uint64_t)(uintptr_t)header;
+    header->address = header;
     header->bytes = arena->bytes;
     header->pid = (uint64_t)getpid();
     header->started_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
@@ -240,7 +240,7 @@ void vpmm_arena_destroy(struct vpmm_arena *arena)
     memset(arena, 0, sizeof *arena);
 }
 
-void vpmm_arena_publish(struct vpmm_arena *arena, const void *root)
+void vpmm_arena_publish(struct vpmm_arena *arena, void *root)
 {
     atomic_store_explicit(&arena->header->root, root, memory_order_release);
 }

@@ -28,13 +28,14 @@ struct vpmm_arena_header {
     uint64_t magic;
     char version[16];
     uint64_t layout; /* of everything else: see vpmm_arena_create */
-    uint64_t address, bytes;
-    vpmm_atomic64 used_bytes;   /* handed out from the beginning on, this page included */
-    vpmm_atomic64 has_spilled;  /* pieces lie elsewhere: a reader must not follow pointers */
-    uint64_t pid;               /* as the process itself sees it */
-    uint64_t started_ns;        /* since 1970 */
-    char program[64];           /* its short name, terminated */
-    _Atomic(const void *) root; /* what vpmm_arena_publish was told; NULL: nothing yet */
+    void *address;   /* where the process has it */
+    uint64_t bytes;
+    vpmm_atomic64 used_bytes;  /* handed out from the beginning on, this page included */
+    vpmm_atomic64 has_spilled; /* pieces lie elsewhere: a reader must not follow pointers */
+    uint64_t pid;              /* as the process itself sees it */
+    uint64_t started_ns;       /* since 1970 */
+    char program[64];          /* its short name, terminated */
+    _Atomic(void *) root;      /* what vpmm_arena_publish was told; NULL: nothing yet */
 };
 
 #define VPMM_ARENA_CLASSES 48
@@ -58,7 +59,7 @@ bool vpmm_arena_create(struct vpmm_arena *arena, uint64_t bytes, const char *ver
 void vpmm_arena_destroy(struct vpmm_arena *arena);
 
 /* Shows readers where to begin. */
-void vpmm_arena_publish(struct vpmm_arena *arena, const void *root);
+void vpmm_arena_publish(struct vpmm_arena *arena, void *root);
 
 /* In a forked child: what the parent changes is not seen any more, and what the child changes
  * remains its own. The arena is not to be used any further. */

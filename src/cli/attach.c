@@ -191,7 +191,7 @@ static enum vpmm_attach_answer check(const struct process *process,
                       "(%s): use the one that was installed with it",
                       process->pid, (int)strnlen(header->version, sizeof header->version),
                       header->version, vpmm_report_version);
-    if (header->address % (uint64_t)sysconf(_SC_PAGESIZE) || used < sizeof *header ||
+    if ((uintptr_t)header->address % (uintptr_t)sysconf(_SC_PAGESIZE) || used < sizeof *header ||
         used > header->bytes)
         return refuse(why_out, "the metadata of process %" PRIu64 " are damaged", process->pid);
     if (vpmm_atomic_load(&header->has_spilled))
@@ -207,7 +207,7 @@ static enum vpmm_attach_answer map(const struct process *process, const struct f
     uint64_t used = vpmm_atomic_load(&found->header.used_bytes);
     uint64_t bytes =
         used + HEADROOM_BYTES < found->header.bytes ? used + HEADROOM_BYTES : found->header.bytes;
-    void *wanted = (void *)(uintptr_t)found->header.address;
+    void *wanted = found->header.address;
     void *address = mmap(wanted, bytes, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, found->fd, 0);
     if (address == wanted)
         return VPMM_ATTACHED;
@@ -247,7 +247,6 @@ enum vpmm_attach_answer vpmm_attach(uint64_t pid, struct vpmm_attached *attached
     attached_out->header = found.header;
     attached_out->header.program[sizeof found.header.program - 1] = 0;
     attached_out->process = (struct vpmm_report_process){pid, attached_out->header.program};
-    /* cast away: readers of a router do not change it */
-    attached_out->router = (struct vpmm_router *)(uintptr_t)atomic_load(&found.header.root);
+    attached_out->router = atomic_load(&found.header.root);
     return VPMM_ATTACHED;
 }

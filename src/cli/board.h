@@ -27,6 +27,6 @@ struct vpmm_board {
 void vpmm_board_write(const struct vpmm_board *board, struct vpmm_sheet *sheet);
 
 /* How many cells a bar has on a sheet of so many columns. */
-unsigned vpmm_board_cells(unsigned columns);
+unsigned vpmm_board_cells(unsigned width);
 
 #endif

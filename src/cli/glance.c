@@ -72,7 +72,7 @@ int vpmm_glance_again(uint64_t pid, unsigned n_cells, unsigned n_tries)
 
 int vpmm_glance(uint64_t pid, unsigned n_cells, bool is_quiet, struct vpmm_glance *glance_out)
 {
-    int fd;
+    int fd = -1;
     int status = look_at(pid, n_cells, is_quiet, 0, &fd);
     if (status)
         return status;

@@ -26,17 +26,18 @@
 /* Libraries and stack lie elsewhere each time, and by turns far away from where they lay. */
 static void run_again(const struct vpmm_look *look, int fd)
 {
-    char tries[sizeof AGAIN + 16], name[] = "vpmm";
+    char tries[sizeof AGAIN + 16], name[] = "vpmm", command[16];
     size_t n = 0;
     while (look->words[n])
         n++;
     char **argv = calloc(n + 4, sizeof *argv);
     int layout = personality(UINT32_MAX);
-    if (!argv || dup2(fd, STDOUT_FILENO) < 0)
+    if (!argv)
         return;
+    snprintf(command, sizeof command, "%s", look->command);
     snprintf(tries, sizeof tries, AGAIN "%u", look->n_tries + 1);
     argv[0] = name;
-    argv[1] = (char *)(uintptr_t)look->command;
+    argv[1] = command;
     argv[2] = tries;
     n = 3;
     for (char *const *word = look->words; *word; word++)
@@ -44,7 +45,9 @@ static void run_again(const struct vpmm_look *look, int fd)
             argv[n++] = *word;
     if (layout >= 0)
         (void)personality((unsigned long)layout ^ ADDR_COMPAT_LAYOUT);
-    (void)execv("/proc/self/exe", argv);
+    if (dup2(fd, STDOUT_FILENO) >= 0)
+        (void)execv("/proc/self/exe", argv);
+    free(argv);
 }
 
 static int look_into(const struct vpmm_look *look, int fd)
@@ -136,7 +139,7 @@ int vpmm_look(const struct vpmm_look *look, int *fd_out)
 int vpmm_look_print(const struct vpmm_look *look)
 {
     static char buffer[COPY_BYTES];
-    int fd;
+    int fd = -1;
     if (look->n_tries)
         return look_into(look, STDOUT_FILENO);
     int status = vpmm_look(look, &fd);

@@ -44,6 +44,6 @@ void vpmm_sheet_put(struct vpmm_sheet *sheet, enum vpmm_style style, const char 
     __attribute__((format(printf, 3, 4)));
 
 /* Writes one line without its end; `is_styled`: with the terminal's escapes. */
-void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned line, bool is_styled, FILE *file);
+void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned number, bool is_styled, FILE *file);
 
 #endif

@@ -322,9 +322,8 @@ static int read_options(int argc, char **argv, struct top *top, struct again *ag
         else if (found == 'i' && !read_interval(optarg, top))
             return vpmm_cli_wrong("top", "'%s' is no interval: it takes %g to %g seconds", optarg,
                                   INTERVAL_MIN_S, INTERVAL_MAX_S);
-        else if (found == 'a' && !vpmm_look_read_tries(&again->look, optarg, &status))
-            return status;
-        else if (found == 'g' && !vpmm_look_read_pid(&again->look, 1, &optarg, &status))
+        else if ((found == 'a' && !vpmm_look_read_tries(&again->look, optarg, &status)) ||
+                 (found == 'g' && !vpmm_look_read_pid(&again->look, 1, &optarg, &status)))
             return status;
         else if (found == 'c' &&
                  !vpmm_cli_number(optarg, 1, VPMM_REPORT_CELLS_MAX, &again->n_cells))
