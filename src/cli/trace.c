@@ -205,17 +205,26 @@ static int run_convert(int argc, char **argv)
     return open_and_convert(&conversion);
 }
 
+static bool wants_help(int argc, char *const *argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
 int vpmm_cli_trace(int argc, char **argv)
 {
+    if (wants_help(argc, argv)) {
+        fputs(vpmm_help_trace, stdout);
+        return 0;
+    }
     if (argc < 2)
         return vpmm_cli_wrong("trace", "what is to be done: summary or convert");
     if (strcmp(argv[1], "summary") == 0)
         return vpmm_cli_trace_summary(argc - 1, argv + 1);
     if (strcmp(argv[1], "convert") == 0)
         return run_convert(argc - 1, argv + 1);
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        fputs(vpmm_help_trace, stdout);
-        return 0;
-    }
     return vpmm_cli_wrong("trace", "'%s' is neither summary nor convert", argv[1]);
 }

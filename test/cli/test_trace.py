@@ -95,6 +95,10 @@ class Figures(Case):
 
 
 class Refusals(Case):
+    def test_help(self):
+        for words in (["--help"], ["summary", "-h"], ["convert", "x", "--help"]):
+            self.assertTrue(self.succeed(*words).startswith(b"usage: vpmm trace summary FILE"))
+
     def test_arguments(self):
         trace = TRACES / "jax.csv.gz"
         for words, part in (([], "what is to be done"), (["show"], "'show' is neither"), (["summary"], "needs a FILE"),
