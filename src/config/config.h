@@ -53,6 +53,8 @@ struct vpmm_config {
     bool stats;
     char stats_path[VPMM_PATH_MAX];
     bool stats_json;
+    char trace_path[VPMM_PATH_MAX]; /* empty: nothing is recorded */
+    uint64_t trace_max_bytes;       /* 0: no limit */
     enum vpmm_log_level log_level;
 };
 

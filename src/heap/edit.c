@@ -145,7 +145,9 @@ static enum vpmm_status try_plan(struct vpmm_heap *heap, const struct vpmm_want 
     vpmm_lock_give(&heap->lock);
 
     *moved_pages_out = plan->moved_pages;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
     struct outcome outcome = carry_out(heap, plan);
+    vpmm_heap_tell_plan(heap, plan, outcome.status ? outcome.stuck_pages : plan->pages, begin_ns);
 
     vpmm_lock_take(&heap->lock);
     heap->is_unsettled |= outcome.status || plan->moved_pages;
@@ -160,7 +162,7 @@ static enum vpmm_status try_plan(struct vpmm_heap *heap, const struct vpmm_want 
 }
 
 enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *want,
-                                uint64_t pages, uint64_t *address_out)
+                                uint64_t pages, uint64_t *address_out, enum vpmm_way *way_out)
 {
     uint64_t moved_pages;
     bool may_try_again = true;
@@ -172,6 +174,7 @@ enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap, const struct vpmm_want *
     if (status || !want)
         return status;
     vpmm_atomic_add(moved_pages ? &heap->stitches : &heap->grows, 1);
+    *way_out = moved_pages ? VPMM_WAY_STITCH : VPMM_WAY_GROW;
     vpmm_heap_note_tightness(heap);
     if (moved_pages)
         vpmm_heap_unmap_zombies(heap, zombie_pages_due(heap, moved_pages));

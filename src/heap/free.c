@@ -54,8 +54,10 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
     }
     if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE)
         return true;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
     if (stream ? vpmm_order_wait_stream(order, prior, stream) : vpmm_order_wait_host(order, prior))
         return false;
+    vpmm_heap_tell_wait(heap, stream, begin_ns);
     return fence_free(heap, &region->owner, stream, fence, wait_out);
 }
 
@@ -90,8 +92,11 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     }
     if (!stream && heap->params.free_waits && !region.owner.is_async) {
         struct vpmm_context *owner = vpmm_order_context_by_id(heap->order, region.owner.context_id);
-        if (owner && !vpmm_context_is_gone(owner))
+        if (owner && !vpmm_context_is_gone(owner)) {
+            uint64_t begin_ns = vpmm_heap_now_ns(heap);
             *wait_out = vpmm_order_wait_context(heap->order, owner);
+            vpmm_heap_tell_wait(heap, NULL, begin_ns);
+        }
     }
     vpmm_lock_take(&heap->lock);
     vpmm_lease_release(heap, &region, fence, stream ? stream->id : 0);
@@ -139,12 +144,15 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
             continue;
         /* The address may have changed hands since: only under the lock does it not. */
         vpmm_lock_take(&heap->lock);
-        if (!vpmm_pool_find(heap->pool, region.address, &region) &&
-            dies_with(&region, context_id) &&
-            !vpmm_pool_claim(heap->pool, region.address, &region)) {
+        bool is_claimed = !vpmm_pool_find(heap->pool, region.address, &region) &&
+                          dies_with(&region, context_id) &&
+                          !vpmm_pool_claim(heap->pool, region.address, &region);
+        if (is_claimed) {
             vpmm_hint_xor(&heap->layout, vpmm_habit_mark(region.address, region.pages));
             vpmm_lease_release(heap, &region, region.fence, 0);
         }
         vpmm_lock_give(&heap->lock);
+        if (is_claimed)
+            vpmm_heap_tell_death(heap, &region);
     }
 }

@@ -60,7 +60,7 @@ static void map_eagerly(struct vpmm_heap *heap)
         uint64_t address;
         if (piece > left)
             piece = left;
-        if (vpmm_edit_plan(heap, NULL, piece, &address))
+        if (vpmm_edit_plan(heap, NULL, piece, &address, NULL))
             piece /= 2;
         else
             left -= piece;

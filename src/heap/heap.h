@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/watch.h"
 #include "driver/driver.h"
 #include "order/order.h"
 #include "pool/export.h"
@@ -33,6 +34,7 @@ struct vpmm_heap_params {
     uint64_t spare_percent; /* of the most ever live: VPMM_SPARE */
     uint64_t limit_bytes;   /* the most that may be held: VPMM_LIMIT; 0: no limit */
     bool free_waits;        /* VPMM_FREE_SYNC */
+    const struct vpmm_watch *watch; /* hears of what is done with memory; NULL: nobody does */
 };
 
 /* Makes the heap of a device that has VMM, and maps `eager_pages`. NOT_SUPPORTED, NO_METADATA,
@@ -64,11 +66,22 @@ struct vpmm_mempool {
 };
 void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t limit_bytes);
 
+/* How a request was served. */
+enum vpmm_way {
+    VPMM_WAY_CACHE,  /* by a front cache */
+    VPMM_WAY_HABIT,  /* where the same stream had it before in the same situation */
+    VPMM_WAY_FIT,    /* as it lay free */
+    VPMM_WAY_REVIVE, /* at an old address */
+    VPMM_WAY_STITCH, /* with moved extents */
+    VPMM_WAY_GROW,   /* with new ones only */
+};
+
 struct vpmm_request {
     uint64_t bytes;                   /* not 0, at most the device */
     struct vpmm_context *context;     /* the allocating context */
     const struct vpmm_stream *stream; /* NULL: cudaMalloc; else cudaMallocAsync on it */
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
+    enum vpmm_way *way_out;           /* NULL: nobody asks; left alone where a front cache serves */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original

@@ -78,6 +78,7 @@ struct vpmm_serving {
     uint64_t habit_key;
     uint64_t habit;  /* the address, or 0 */
     bool is_limited; /* the limit refused it, once or more often */
+    enum vpmm_way way;
 };
 
 /* ---- edit.c ---- */
@@ -88,11 +89,33 @@ void vpmm_edit_begin(struct vpmm_heap *heap);
 void vpmm_edit_end(struct vpmm_heap *heap);
 
 /* Plans `want` (or, when it is NULL, `pages` of eager growth), carries the plan out and commits it;
- * undoes all of it on failure. Adds roots as needed. The pool's statuses for planning and the
- * driver's for the steps. */
+ * undoes all of it on failure. Adds roots as needed. `way_out`, with a want: STITCH or GROW. The
+ * pool's statuses for planning and the driver's for the steps. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap,
                                                 const struct vpmm_want *want, uint64_t pages,
-                                                uint64_t *address_out);
+                                                uint64_t *address_out, enum vpmm_way *way_out);
+
+/* ---- watch.c: tells whoever listens; without the lock ---- */
+
+/* What the first `pages` of a plan have become since then; before it is committed, or abandoned
+ * with so many stuck: these are held, too. */
+void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan, uint64_t pages,
+                         uint64_t begin_ns);
+/* A range was unmapped, and its extent, if it names one, released. */
+void vpmm_heap_tell_removal(struct vpmm_heap *heap, const struct vpmm_removal *removal,
+                            uint64_t begin_ns);
+/* `bytes` are held no more, and it is not known where they were. */
+void vpmm_heap_tell_release(struct vpmm_heap *heap, uint64_t bytes);
+/* The calling thread, or `stream`, waits for work of the device since then. */
+void vpmm_heap_tell_wait(struct vpmm_heap *heap, const struct vpmm_stream *stream,
+                         uint64_t begin_ns);
+/* A live block is one no more, and nobody asked for that. */
+void vpmm_heap_tell_death(struct vpmm_heap *heap, const struct vpmm_region_view *region);
+
+static inline uint64_t vpmm_heap_now_ns(const struct vpmm_heap *heap)
+{
+    return vpmm_watch_now_ns(heap->params.watch);
+}
 
 /* ---- audit.c ---- */
 

@@ -87,9 +87,11 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
     size_t n = vpmm_heap_pending(heap, VPMM_WAIT_STREAM, fences, VPMM_FENCES_MAX);
     enum vpmm_status status = VPMM_NO_MEMORY;
     for (size_t i = 0; i < n && status == VPMM_NO_MEMORY; i++) {
+        uint64_t begin_ns = vpmm_heap_now_ns(heap);
         if (vpmm_order_wait_stream(heap->order, fences[i], serving->request->stream))
             continue;
         vpmm_atomic_add(&heap->stream_waits, 1);
+        vpmm_heap_tell_wait(heap, serving->request->stream, begin_ns);
         serving->view.promised[serving->view.n_promised++] = fences[i];
         serving->want.asks_all = true;
         status = try_again(serving, address_out);
@@ -121,6 +123,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
 {
     struct vpmm_heap *heap = serving->heap;
     uint64_t limit_ms = vpmm_now_ms() + POLL_LIMIT_MS;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = VPMM_NO_MEMORY;
     bool may_go_on = true;
     while (status == VPMM_NO_MEMORY && may_go_on) {
@@ -130,6 +133,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
         if (status == VPMM_NO_MEMORY && may_go_on)
             vpmm_pause();
     }
+    vpmm_heap_tell_wait(heap, NULL, begin_ns);
     return status;
 }
 

@@ -49,21 +49,26 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_atomic64 *count = &heap->habit_hits;
+    enum vpmm_way way = VPMM_WAY_HABIT;
     vpmm_lock_take(&heap->lock);
     vpmm_cache_drain(heap, serving->view.stream_id);
     enum vpmm_status status = fit_as_usual(serving, address_out);
     if (status == VPMM_NOT_FOUND) {
         count = &heap->fits;
+        way = VPMM_WAY_FIT;
         status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
     }
     if (status == VPMM_NOT_FOUND) {
         count = &heap->revives;
+        way = VPMM_WAY_REVIVE;
         status = vpmm_pool_revive(heap->pool, &serving->want, address_out);
     }
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
-    if (!status)
+    if (!status) {
         vpmm_atomic_add(count, 1);
+        serving->way = way;
+    }
     return status;
 }
 
@@ -84,17 +89,20 @@ static enum vpmm_status serve_as_usual(struct vpmm_serving *serving, uint64_t *a
         status = fit_as_usual(serving, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
-    if (!status)
+    if (!status) {
         vpmm_atomic_add(&heap->habit_hits, 1);
+        serving->way = VPMM_WAY_HABIT;
+    }
     return status;
 }
 
 static enum vpmm_status stitch(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    enum vpmm_status status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
+    enum vpmm_status status =
+        vpmm_edit_plan(serving->heap, &serving->want, 0, address_out, &serving->way);
     if (status == VPMM_NOT_SUPPORTED) {
         vpmm_heap_reap(serving->heap);
-        status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out);
+        status = vpmm_edit_plan(serving->heap, &serving->want, 0, address_out, &serving->way);
     }
     return status;
 }
@@ -197,7 +205,7 @@ static enum vpmm_status serve_in_crowd(struct vpmm_serving *serving, uint64_t *a
     uint64_t held_max =
         totals.live_pages_peak + totals.live_pages_peak * heap->params.spare_percent / 100;
     if (totals.held_pages + serving->want.pages > held_max ||
-        vpmm_edit_plan(heap, NULL, serving->want.pages, &address))
+        vpmm_edit_plan(heap, NULL, serving->want.pages, &address, NULL))
         return VPMM_NOT_FOUND;
     vpmm_heap_note_tightness(heap);
     return vpmm_serving_fit(serving, address_out);
@@ -338,6 +346,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         status = VPMM_LIMITED;
     if (!status && request->mempool)
         vpmm_mempool_note(heap, request->mempool);
+    if (!status && request->way_out)
+        *request->way_out = serving.way;
     vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
     return status;
 }

@@ -57,17 +57,26 @@ static enum vpmm_removal_outcome carry_out_removal(struct vpmm_heap *heap,
     return driver->unmap(driver->self, removal->address, bytes) ? VPMM_STUCK : VPMM_REMOVED;
 }
 
-/* With the lock held: drops it for the driver calls. Returns the pages removed. */
-static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n)
+/* With the lock held: drops it for the driver calls. Returns the pages removed. `unheld_bytes`, or
+ * NULL, grows by what is held no more of removals that name no extent. */
+static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n,
+                             uint64_t *unheld_bytes)
 {
     enum vpmm_removal_outcome outcomes[BATCH];
     uint64_t pages = 0;
     vpmm_lock_give(&heap->lock);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        uint64_t begin_ns = vpmm_heap_now_ns(heap);
         outcomes[i] = carry_out_removal(heap, &removals[i]);
+        if (outcomes[i] == VPMM_REMOVED)
+            vpmm_heap_tell_removal(heap, &removals[i], begin_ns);
+    }
     vpmm_lock_take(&heap->lock);
     for (size_t i = 0; i < n; i++) {
+        uint64_t held_bytes = vpmm_heap_held_bytes(heap);
         vpmm_pool_removal_done(heap->pool, &removals[i], outcomes[i]);
+        if (unheld_bytes)
+            *unheld_bytes += held_bytes - vpmm_heap_held_bytes(heap);
         pages += outcomes[i] == VPMM_REMOVED ? removals[i].pages : 0;
         vpmm_heap_check(heap);
     }
@@ -87,7 +96,7 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
         for (size_t i = 0; i < n; i++)
             taken += removals[i].pages;
         if (n)
-            (void)remove_batch(heap, removals, n);
+            (void)remove_batch(heap, removals, n, NULL);
     }
     vpmm_edit_end(heap);
 }
@@ -110,8 +119,10 @@ static uint64_t reap_quarantined(struct vpmm_heap *heap)
     struct vpmm_removal removals[BATCH];
     vpmm_edit_begin(heap);
     size_t n = vpmm_pool_take_quarantined(heap->pool, removals, BATCH);
-    uint64_t pages = n ? remove_batch(heap, removals, n) : 0;
+    uint64_t unheld_bytes = 0;
+    uint64_t pages = n ? remove_batch(heap, removals, n, &unheld_bytes) : 0;
     vpmm_edit_end(heap);
+    vpmm_heap_tell_release(heap, unheld_bytes);
     return pages;
 }
 
@@ -127,7 +138,7 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     while (removed_pages < wanted_pages && progress) {
         size_t n =
             vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages, removals, BATCH);
-        progress = n ? remove_batch(heap, removals, n) : 0;
+        progress = n ? remove_batch(heap, removals, n, NULL) : 0;
         removed_pages += progress;
     }
     vpmm_edit_end(heap);

@@ -52,8 +52,10 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, unsigned *gathers
     }
     if (!has_one)
         return VPMM_NOT_FOUND;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
     vpmm_atomic_add(&heap->host_waits, 1);
+    vpmm_heap_tell_wait(heap, NULL, begin_ns);
     vpmm_heap_settle_all(heap);
     return status;
 }

@@ -34,6 +34,7 @@ struct world {
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
     struct vpmm_pitches pitches;
     struct vpmm_idler idler;
+    struct vpmm_tracing tracing;
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
@@ -54,6 +55,10 @@ static _Atomic(struct world *) made_world;
 /* Stands for a world in which every wrapper passes through. */
 static struct world passing;
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
+static _Thread_local struct vpmm_trace_writer writer __attribute__((tls_model("initial-exec")));
+/* Stands for: nobody has looked yet whether there is a trace. */
+static struct vpmm_tracing unknown;
+_Atomic(struct vpmm_tracing *) vpmm_entry_recorded = &unknown;
 
 static struct world *world_or_null(void)
 {
@@ -129,9 +134,12 @@ static void become_child(void)
         if (had_pool)
             remove_handler(world);
         vpmm_idler_forget(&world->idler);
+        vpmm_tracing_forget(&world->tracing);
         if (world->has_arena)
             vpmm_arena_abandon(&world->arena);
     }
+    writer = (struct vpmm_trace_writer){0};
+    atomic_store(&vpmm_entry_recorded, had_pool ? NULL : &unknown);
     atomic_store(&made_world, had_pool ? &passing : NULL);
     atomic_store(&present.world, had_pool ? &passing : NULL);
 }
@@ -192,6 +200,8 @@ static bool furnish(struct world *world)
     if (vpmm_router_create(&world->config, &world->driver, memory, &first_heap, &world->router) !=
         VPMM_OK)
         return false;
+    if (world->config.trace_path[0])
+        vpmm_router_watch(world->router, vpmm_tracing_watch(&world->tracing, world->router));
     struct vpmm_ipc_lender lender = vpmm_ipc_lender_of(world->router);
     if (world->config.ipc && vpmm_ipc_create(&world->driver, &vpmm_memory_system, &lender,
                                              geteuid(), &world->ipc) != VPMM_OK)
@@ -268,6 +278,34 @@ void vpmm_leave(void)
     is_inside = false;
 }
 
+/* The first call of a process makes the world, and the trace with it. */
+VPMM_APART static struct vpmm_tracing *find_tracing(void)
+{
+    struct vpmm_tracing *tracing = NULL;
+    is_inside = true;
+    struct world *world = find_world();
+    if (world && world->config.trace_path[0] && world->router &&
+        vpmm_tracing_open(&world->tracing, &world->config))
+        tracing = &world->tracing;
+    if (world)
+        atomic_store(&vpmm_entry_recorded, tracing);
+    is_inside = false;
+    return tracing;
+}
+
+struct vpmm_tracing *vpmm_entry_tracing(void)
+{
+    struct vpmm_tracing *tracing = atomic_load(&vpmm_entry_recorded);
+    if (is_inside)
+        return NULL;
+    return tracing == &unknown ? find_tracing() : tracing;
+}
+
+struct vpmm_trace_writer *vpmm_entry_writer(void)
+{
+    return &writer;
+}
+
 void vpmm_stay(void)
 {
     is_inside = true;
@@ -323,4 +361,6 @@ __attribute__((destructor)) static void finish(void)
         vpmm_ipc_end(world->ipc);
     if (world && world->config.stats && has_pool(world))
         vpmm_report_stats(&world->config, world->router);
+    if (world)
+        vpmm_tracing_end(&world->tracing);
 }

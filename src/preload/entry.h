@@ -8,6 +8,7 @@
 
 #include "driver/driver.h"
 #include "ipc/ipc.h"
+#include "preload/tracing.h"
 #include "route/route.h"
 
 #include <cuda.h>
@@ -17,6 +18,19 @@
  * had a pool, or a call out of our own code. */
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
+
+/* What VPMM_TRACE asks for: NULL where nothing is recorded, or by whoever has to find that out yet.
+ */
+extern _Atomic(struct vpmm_tracing *) vpmm_entry_recorded;
+static inline bool vpmm_is_recorded(void)
+{
+    return __builtin_expect(
+        atomic_load_explicit(&vpmm_entry_recorded, memory_order_relaxed) != NULL, 0);
+}
+/* Where the call is to be recorded; NULL: nowhere, or it comes out of our own code. */
+struct vpmm_tracing *vpmm_entry_tracing(void);
+/* The calling thread's. */
+struct vpmm_trace_writer *vpmm_entry_writer(void);
 
 /* The calling thread is ours: it is inside us as long as it lives. */
 void vpmm_stay(void);

@@ -26,37 +26,60 @@ static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream
            status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;
 }
 
-/* True when `*result_out` is the program's answer; false when the original has to give it. */
-static bool serve(CUdeviceptr address, vpmm_stream_handle stream, CUresult *result_out)
+/* True when `*result_out` is the program's answer; false when the original has to give it. `call`
+ * NULL: it is not recorded. */
+static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handle stream,
+                  CUresult *result_out)
 {
     struct vpmm_router *router = address ? vpmm_enter() : NULL;
-    if (!router)
-        return false;
-    bool is_served = release(router, address, stream, result_out);
-    vpmm_leave();
+    bool is_served = false;
+    if (router) {
+        is_served = release(router, address, stream, result_out);
+        vpmm_leave();
+    }
+    vpmm_call_route(call, is_served ? VPMM_ROUTE_POOL : VPMM_ROUTE_OTHER, stream);
     return is_served;
 }
 
-CUresult vpmm_wrap_cuMemFree_v2(CUdeviceptr address)
+static CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
 {
     CUresult result;
-    if (serve(address, NULL, &result))
+    if (serve(call, address, NULL, &result))
         return result;
     return VPMM_ORIGINAL(cuMemFree_v2, address);
 }
 
-CUresult vpmm_wrap_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+static CUresult release_async(struct vpmm_call *call, CUdeviceptr address, CUstream stream)
 {
     CUresult result;
-    if (serve(address, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &result))
+    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &result))
         return result;
     return VPMM_ORIGINAL(cuMemFreeAsync, address, stream);
 }
 
-CUresult vpmm_wrap_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+static CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address, CUstream stream)
 {
     CUresult result;
-    if (serve(address, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &result))
+    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &result))
         return result;
     return VPMM_ORIGINAL(cuMemFreeAsync_ptsz, address, stream);
 }
+
+/* The wrapper `name`: `body`, which is recorded where there is a trace. */
+#define FREES(name, parameters, body, ...)                                                         \
+    VPMM_APART static CUresult name##_recorded parameters                                          \
+    {                                                                                              \
+        struct vpmm_call call;                                                                     \
+        if (!vpmm_call_begin_free(&call, address))                                                 \
+            return body(NULL, __VA_ARGS__);                                                        \
+        return vpmm_call_end_free(&call, address, body(&call, __VA_ARGS__));                       \
+    }                                                                                              \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
+    }
+
+FREES(cuMemFree_v2, (CUdeviceptr address), release_waiting, address)
+FREES(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), release_async, address, stream)
+FREES(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream), release_async_ptsz, address,
+      stream)

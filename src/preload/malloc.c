@@ -12,6 +12,7 @@
 struct answer {
     bool is_final; /* the program gets `result`: served by the pool, or refused by the driver */
     CUresult result;
+    enum vpmm_route route;
     bool is_hopeless;          /* more than the device has */
     vpmm_stream_handle stream; /* of the request; NULL: cudaMalloc */
     struct vpmm_relief relief;
@@ -42,10 +43,12 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
     if (!vpmm_router_is_small(router, request->bytes)) {
         answer->result = vpmm_capture_refusal(router, request->stream);
         answer->is_final = answer->result != CUDA_SUCCESS;
+        answer->route = VPMM_ROUTE_CAPTURING;
         if (answer->is_final) {
             vpmm_router_refused(router, request->is_async, VPMM_ROUTE_CAPTURING);
             return;
         }
+        answer->route = VPMM_ROUTE_OTHER;
         /* Whoever names a stream hears of it when that is asked for its id. */
         if (!request->stream && vpmm_context_is_broken()) {
             vpmm_router_refused(router, request->is_async, VPMM_ROUTE_OTHER);
@@ -55,6 +58,7 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
         request->names_explicit_pool = named && !request->mempool;
     }
     enum vpmm_route answered = vpmm_router_malloc(router, request, &address);
+    answer->route = answered;
     answer->is_hopeless = answered == VPMM_ROUTE_LARGE;
     /* What the pool itself found no room for has waited already. */
     answer->relief.may_poll = answered != VPMM_ROUTE_FULL;
@@ -67,36 +71,60 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
         answer->result = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct answer serve(struct vpmm_route_request request, CUmemoryPool named,
-                           CUdeviceptr *address_out)
+/* `call` NULL: it is not recorded. */
+static struct answer serve(struct vpmm_call *call, struct vpmm_route_request request,
+                           CUmemoryPool named, CUdeviceptr *address_out)
 {
-    struct answer answer = {
-        .result = CUDA_SUCCESS, .stream = request.stream, .relief = {.bytes = request.bytes}};
+    struct answer answer = {.result = CUDA_SUCCESS,
+                            .route = VPMM_ROUTE_OTHER,
+                            .stream = request.stream,
+                            .relief = {.bytes = request.bytes}};
     struct vpmm_router *router = address_out && request.bytes ? vpmm_enter() : NULL;
-    if (!router)
-        return answer;
-    route(router, &request, named, address_out, &answer);
-    vpmm_leave();
+    if (router) {
+        request.way_out = vpmm_call_way(call);
+        route(router, &request, named, address_out, &answer);
+        vpmm_leave();
+    }
+    vpmm_call_route(call, answer.route, request.stream);
     return answer;
 }
 
-static struct answer serve_async(CUdeviceptr *address_out, size_t bytes, CUmemoryPool named,
-                                 CUstream stream, vpmm_stream_handle null_stream)
+static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                                 CUmemoryPool named, vpmm_stream_handle stream)
 {
-    struct vpmm_route_request request = {
-        .bytes = bytes, .is_async = true, .stream = vpmm_stream_of(stream, null_stream)};
-    return serve(request, named, address_out);
+    struct vpmm_route_request request = {.bytes = bytes, .is_async = true, .stream = stream};
+    return serve(call, request, named, address_out);
 }
 
-CUresult vpmm_wrap_cuMemAlloc_v2(CUdeviceptr *address_out, size_t bytes)
+/* The wrapper `name`: `body` with the call in front of `arguments`, which is recorded where there
+ * is a trace, as one of `asked` bytes. */
+#define ALLOCATES(name, parameters, asked, body, ...)                                              \
+    VPMM_APART static CUresult name##_recorded parameters                                          \
+    {                                                                                              \
+        struct vpmm_call call;                                                                     \
+        if (!vpmm_call_begin(&call))                                                               \
+            return body(NULL, __VA_ARGS__);                                                        \
+        CUresult result = body(&call, __VA_ARGS__);                                                \
+        return vpmm_call_end(&call, address_out, asked, result);                                   \
+    }                                                                                              \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
+    }
+
+static CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
 {
-    struct answer answer = serve((struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
+    struct answer answer =
+        serve(call, (struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
     if (answer.is_final)
         return answer.result;
     CUresult result;
     VPMM_TRY_RELIEVED(result, relieve(&answer), VPMM_ORIGINAL(cuMemAlloc_v2, address_out, bytes));
     return result;
 }
+
+ALLOCATES(cuMemAlloc_v2, (CUdeviceptr * address_out, size_t bytes), bytes, allocate, address_out,
+          bytes)
 
 /* The bytes of such rows where the pool may serve them, and their pitch; 0: the original has to. */
 static size_t pitched_bytes(size_t width_bytes, size_t height, unsigned element_bytes,
@@ -108,10 +136,11 @@ static size_t pitched_bytes(size_t width_bytes, size_t height, unsigned element_
     return __builtin_mul_overflow(*pitch_out, height, &bytes) ? 0 : bytes;
 }
 
-static struct answer serve_rows(CUdeviceptr *address_out, size_t *pitch_out, size_t width_bytes,
-                                size_t height, unsigned element_bytes)
+static struct answer serve_rows(struct vpmm_call *call, CUdeviceptr *address_out, size_t *pitch_out,
+                                size_t width_bytes, size_t height, unsigned element_bytes)
 {
-    struct answer answer = {.relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
+    struct answer answer = {.route = VPMM_ROUTE_OTHER,
+                            .relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
     size_t pitch = 0, bytes = 0;
     if (address_out && pitch_out && vpmm_enter()) {
         bytes = pitched_bytes(width_bytes, height, element_bytes, &pitch);
@@ -119,16 +148,17 @@ static struct answer serve_rows(CUdeviceptr *address_out, size_t *pitch_out, siz
     }
     if (!bytes)
         return answer;
-    answer = serve((struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
+    answer = serve(call, (struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
     if (answer.is_final && answer.result == CUDA_SUCCESS)
         *pitch_out = pitch;
     return answer;
 }
 
-CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_out,
-                                      size_t width_bytes, size_t height, unsigned element_bytes)
+static CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *address_out, size_t *pitch_out,
+                              size_t width_bytes, size_t height, unsigned element_bytes)
 {
-    struct answer answer = serve_rows(address_out, pitch_out, width_bytes, height, element_bytes);
+    struct answer answer =
+        serve_rows(call, address_out, pitch_out, width_bytes, height, element_bytes);
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -142,6 +172,12 @@ CUresult vpmm_wrap_cuMemAllocPitch_v2(CUdeviceptr *address_out, size_t *pitch_ou
     return result;
 }
 
+ALLOCATES(cuMemAllocPitch_v2,
+          (CUdeviceptr * address_out, size_t *pitch_out, size_t width_bytes, size_t height,
+           unsigned element_bytes),
+          (result == CUDA_SUCCESS ? *pitch_out : width_bytes) * height, allocate_rows, address_out,
+          pitch_out, width_bytes, height, element_bytes)
+
 CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
                                const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -153,9 +189,11 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
     return result;
 }
 
-CUresult vpmm_wrap_cuMemAllocAsync(CUdeviceptr *address_out, size_t bytes, CUstream stream)
+static CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                               CUstream stream)
 {
-    struct answer answer = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_LEGACY);
+    struct answer answer =
+        serve_async(call, address_out, bytes, NULL, vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -164,9 +202,14 @@ CUresult vpmm_wrap_cuMemAllocAsync(CUdeviceptr *address_out, size_t bytes, CUstr
     return result;
 }
 
-CUresult vpmm_wrap_cuMemAllocAsync_ptsz(CUdeviceptr *address_out, size_t bytes, CUstream stream)
+ALLOCATES(cuMemAllocAsync, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
+          allocate_async, address_out, bytes, stream)
+
+static CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                                    CUstream stream)
 {
-    struct answer answer = serve_async(address_out, bytes, NULL, stream, VPMM_STREAM_PER_THREAD);
+    struct answer answer =
+        serve_async(call, address_out, bytes, NULL, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -175,17 +218,21 @@ CUresult vpmm_wrap_cuMemAllocAsync_ptsz(CUdeviceptr *address_out, size_t bytes, 
     return result;
 }
 
+ALLOCATES(cuMemAllocAsync_ptsz, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
+          allocate_async_ptsz, address_out, bytes, stream)
+
 /* Without a pool the call is the driver's to refuse. */
-static struct answer serve_from(CUdeviceptr *address_out, size_t bytes, CUmemoryPool pool,
-                                CUstream stream, vpmm_stream_handle null_stream)
+static struct answer serve_from(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                                CUmemoryPool pool, vpmm_stream_handle stream)
 {
-    return serve_async(pool ? address_out : NULL, bytes, pool, stream, null_stream);
+    return serve_async(call, pool ? address_out : NULL, bytes, pool, stream);
 }
 
-CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t bytes,
-                                           CUmemoryPool pool, CUstream stream)
+static CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                              CUmemoryPool pool, CUstream stream)
 {
-    struct answer answer = serve_from(address_out, bytes, pool, stream, VPMM_STREAM_LEGACY);
+    struct answer answer =
+        serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -194,10 +241,15 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync(CUdeviceptr *address_out, size_t byte
     return result;
 }
 
-CUresult vpmm_wrap_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address_out, size_t bytes,
-                                                CUmemoryPool pool, CUstream stream)
+ALLOCATES(cuMemAllocFromPoolAsync,
+          (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
+          allocate_from, address_out, bytes, pool, stream)
+
+static CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
+                                   CUmemoryPool pool, CUstream stream)
 {
-    struct answer answer = serve_from(address_out, bytes, pool, stream, VPMM_STREAM_PER_THREAD);
+    struct answer answer =
+        serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -206,3 +258,7 @@ CUresult vpmm_wrap_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address_out, size_t
         VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
     return result;
 }
+
+ALLOCATES(cuMemAllocFromPoolAsync_ptsz,
+          (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
+          allocate_from_ptsz, address_out, bytes, pool, stream)

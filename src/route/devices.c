@@ -201,6 +201,7 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
     const struct vpmm_config *config = router->config;
     struct vpmm_heap_params params = heap_params(config, number, device);
     struct vpmm_heap *heap;
+    params.watch = router->watch;
     vpmm_router_context_made(router, number);
     enum vpmm_status status =
         vpmm_heap_create(&params, router->driver, router->order, router->memory, &heap);

@@ -40,6 +40,11 @@ void vpmm_router_destroy(struct vpmm_router *router)
     router->memory->unmap(router->memory->self, router, sizeof *router);
 }
 
+void vpmm_router_watch(struct vpmm_router *router, const struct vpmm_watch *watch)
+{
+    router->watch = watch;
+}
+
 struct vpmm_order *vpmm_router_order(struct vpmm_router *router)
 {
     return router->order;
@@ -156,9 +161,9 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
         vpmm_router_require_heap(router, vpmm_context_device(caller.context), &heap);
     if (status)
         return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
-    const struct vpmm_request wanted = {request->bytes, caller.context,
-                                        request->is_async ? &caller.stream : NULL,
-                                        request->is_async ? caller.mempool : NULL};
+    const struct vpmm_request wanted = {
+        request->bytes, caller.context, request->is_async ? &caller.stream : NULL,
+        request->is_async ? caller.mempool : NULL, request->way_out};
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
         return VPMM_ROUTE_POOL_LIMIT;
     status = vpmm_heap_malloc(heap, &wanted, address_out);
@@ -186,7 +191,7 @@ static bool serve_from_cache(struct vpmm_router *router, const struct vpmm_route
     struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
     struct vpmm_mempool *mempool = mempool_of(request, number, device);
-    const struct vpmm_request wanted = {request->bytes, stream->context, stream, mempool};
+    const struct vpmm_request wanted = {request->bytes, stream->context, stream, mempool, NULL};
     bool is_limited = !mempool || mempool->limit_bytes != 0;
     return heap && request->bytes >= device->threshold_bytes && !is_limited &&
            vpmm_heap_malloc_cached(heap, &wanted, address_out);

@@ -82,6 +82,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_router_create(const struct vpmm_config *co
 /* Destroys heaps and order. For tests. */
 void vpmm_router_destroy(struct vpmm_router *router);
 
+/* From now on `watch` hears what heaps do that are not made yet; it outlives the router. */
+void vpmm_router_watch(struct vpmm_router *router, const struct vpmm_watch *watch);
+
 struct vpmm_route_request {
     uint64_t bytes;
     bool is_async;
@@ -89,6 +92,7 @@ struct vpmm_route_request {
     bool names_explicit_pool;     /* a memory pool was named that we do not serve */
     struct vpmm_mempool *mempool; /* one was named that we do; or NULL */
     int pool_device;              /* its device */
+    enum vpmm_way *way_out;       /* as in struct vpmm_request */
 };
 
 /* Whether every request of so many bytes gets the answer SMALL, whoever asks. No lock, no driver.

@@ -52,6 +52,7 @@ struct vpmm_router {
     const struct vpmm_driver *driver;
     const struct vpmm_memory *memory;
     struct vpmm_first_heap first_heap;
+    const struct vpmm_watch *watch; /* NULL: nobody listens */
     struct vpmm_order *order;
 
     struct vpmm_lock lock;

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "preload/tracing.h"
+
+#include "observe/log.h"
+#include "preload/entry.h"
+#include "preload/original.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+#define FIGURES_NS 1000000
+
+/* How long a thread waits for the one that opens the trace. */
+#define NAPS 1000
+#define NAP_NS 1000000
+
+enum state {
+    UNOPENED,
+    OPENING,
+    OPEN,
+    NONE,
+};
+
+#define REASON(number, name, text)                                                                 \
+    _Static_assert((number) == VPMM_ROUTE_##name, "a trace says " #name " with another number");
+VPMM_TRACE_REASONS(REASON)
+#undef REASON
+#define COUNT(number, name, text) +1
+_Static_assert(VPMM_ROUTE_COUNT == 1 VPMM_TRACE_REASONS(COUNT), "a trace knows other reasons");
+#undef COUNT
+
+static const uint8_t paths[] = {
+    [VPMM_WAY_CACHE] = VPMM_TRACE_BY_CACHE,   [VPMM_WAY_HABIT] = VPMM_TRACE_BY_HABIT,
+    [VPMM_WAY_FIT] = VPMM_TRACE_BY_FIT,       [VPMM_WAY_REVIVE] = VPMM_TRACE_BY_REVIVE,
+    [VPMM_WAY_STITCH] = VPMM_TRACE_BY_STITCH, [VPMM_WAY_GROW] = VPMM_TRACE_BY_GROW,
+};
+
+static const uint8_t kinds[] = {
+    [VPMM_WATCH_GROW] = VPMM_TRACE_GROW,
+    [VPMM_WATCH_STITCH] = VPMM_TRACE_STITCH,
+    [VPMM_WATCH_UNMAP] = VPMM_TRACE_UNMAP,
+    [VPMM_WATCH_RELEASE] = VPMM_TRACE_RELEASE,
+    [VPMM_WATCH_HOST_WAIT] = VPMM_TRACE_HOST_WAIT,
+    [VPMM_WATCH_STREAM_WAIT] = VPMM_TRACE_STREAM_WAIT,
+    [VPMM_WATCH_FREE] = VPMM_TRACE_FREE,
+};
+
+static bool is_open(struct vpmm_tracing *tracing)
+{
+    return vpmm_atomic_load(&tracing->state) == OPEN;
+}
+
+static uint64_t now_ns(const struct vpmm_tracing *tracing)
+{
+    return vpmm_recorder_now_ns(&tracing->recorder);
+}
+
+static void write(struct vpmm_tracing *tracing, const struct vpmm_trace_entry *entry)
+{
+    vpmm_recorder_write(&tracing->recorder, vpmm_entry_writer(), entry);
+}
+
+static uint32_t duration_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    uint64_t duration_ns = end_ns - begin_ns;
+    return duration_ns < UINT32_MAX ? (uint32_t)duration_ns : UINT32_MAX;
+}
+
+static uint8_t device_number(int device)
+{
+    return device < 0 ? VPMM_TRACE_DEVICE_UNKNOWN : (uint8_t)device;
+}
+
+/* ---- heaps ---- */
+
+static void tell_figures(struct vpmm_tracing *tracing, int device)
+{
+    struct vpmm_pool_totals totals;
+    struct vpmm_heap *heap = vpmm_router_heap(tracing->router, device);
+    if (!heap)
+        return;
+    uint64_t page_bytes = vpmm_heap_page_bytes(heap);
+    vpmm_pool_totals(vpmm_heap_pool(heap), &totals);
+    write(tracing, &(struct vpmm_trace_entry){
+                       .ns = now_ns(tracing),
+                       .kind = VPMM_TRACE_FIGURES,
+                       .device = device_number(device),
+                       .address = totals.held_pages * page_bytes,
+                       .bytes = totals.live_pages * page_bytes,
+                   });
+}
+
+static void tell_figures_in_turn(struct vpmm_tracing *tracing, int device, uint64_t ns)
+{
+    vpmm_atomic64 *due_ns = &tracing->due_ns[device];
+    uint64_t due = vpmm_atomic_load(due_ns);
+    if (ns >= due && vpmm_atomic_swap_if(due_ns, &due, ns + FIGURES_NS))
+        tell_figures(tracing, device);
+}
+
+static uint64_t watch_now_ns(void *self)
+{
+    struct vpmm_tracing *tracing = self;
+    return is_open(tracing) ? now_ns(tracing) : 0;
+}
+
+static void watch_tell(void *self, const struct vpmm_watch_event *event)
+{
+    struct vpmm_tracing *tracing = self;
+    if (!is_open(tracing))
+        return;
+    write(tracing, &(struct vpmm_trace_entry){
+                       .ns = event->begin_ns,
+                       .duration_ns = duration_between(event->begin_ns, now_ns(tracing)),
+                       .kind = kinds[event->kind],
+                       .path = event->kind == VPMM_WATCH_FREE ? VPMM_TRACE_BY_POOL : 0,
+                       .device = device_number(event->device),
+                       .address = event->address,
+                       .bytes = event->bytes,
+                       .stream = event->stream_id,
+                   });
+}
+
+const struct vpmm_watch *vpmm_tracing_watch(struct vpmm_tracing *tracing,
+                                            struct vpmm_router *router)
+{
+    tracing->router = router;
+    tracing->watch = (struct vpmm_watch){tracing, watch_now_ns, watch_tell};
+    return &tracing->watch;
+}
+
+/* ---- the trace ---- */
+
+bool vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config)
+{
+    const char *why;
+    uint32_t state = UNOPENED;
+    if (vpmm_atomic_swap_if(&tracing->state, &state, OPENING)) {
+        enum vpmm_status status =
+            vpmm_recorder_open(&tracing->recorder, config->trace_path, config->trace_max_bytes,
+                               program_invocation_short_name, &why);
+        vpmm_atomic_store(&tracing->state, status ? NONE : OPEN);
+        if (status)
+            vpmm_log(VPMM_LOG_IS_WARNING, "no trace: %s: %s", config->trace_path, why);
+    }
+    for (int i = 0; i < NAPS && vpmm_atomic_load(&tracing->state) == OPENING; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return is_open(tracing);
+}
+
+void vpmm_tracing_end(struct vpmm_tracing *tracing)
+{
+    if (!is_open(tracing))
+        return;
+    for (int device = 0; device < VPMM_DEVICES_MAX; device++)
+        tell_figures(tracing, device);
+    vpmm_recorder_end(&tracing->recorder);
+}
+
+void vpmm_tracing_forget(struct vpmm_tracing *tracing)
+{
+    if (vpmm_atomic_exchange(&tracing->state, NONE) == OPEN)
+        vpmm_recorder_forget(&tracing->recorder);
+}
+
+/* ---- calls ---- */
+
+bool vpmm_call_begin(struct vpmm_call *call)
+{
+    struct vpmm_tracing *tracing = vpmm_entry_tracing();
+    if (!tracing)
+        return false;
+    *call = (struct vpmm_call){.tracing = tracing, .device = -1, .route = VPMM_ROUTE_OTHER};
+    call->begin_ns = now_ns(tracing);
+    return true;
+}
+
+bool vpmm_call_begin_free(struct vpmm_call *call, CUdeviceptr address)
+{
+    struct vpmm_region_view region;
+    int device;
+    if (!vpmm_call_begin(call))
+        return false;
+    if (vpmm_router_find(call->tracing->router, address, &region, &device)) {
+        call->device = device;
+        if (region.state == VPMM_REGION_LIVE && region.address == address)
+            call->bytes = region.owner.bytes;
+        call->begin_ns = now_ns(call->tracing);
+    }
+    return true;
+}
+
+/* Whose stream and device a call was that the pool did not serve, as far as it can be asked without
+ * a capture noticing. */
+static void identify(const struct vpmm_call *call, struct vpmm_trace_entry *entry)
+{
+    struct vpmm_stream stream;
+    struct vpmm_order *order = vpmm_router_order(call->tracing->router);
+    CUdevice device;
+    if (vpmm_order_has_captures(order))
+        return;
+    if (call->stream && vpmm_order_stream(order, call->stream, &stream) == VPMM_OK) {
+        entry->stream = stream.id;
+        entry->device = device_number(vpmm_context_device(stream.context));
+    } else if (!call->stream && VPMM_ORIGINAL(cuCtxGetDevice, &device) == CUDA_SUCCESS) {
+        entry->device = device_number(device);
+    }
+}
+
+static struct vpmm_trace_entry entry_of(const struct vpmm_call *call, CUresult result)
+{
+    uint8_t is_async = call->stream ? VPMM_TRACE_IS_ASYNC : 0;
+    uint8_t is_failed = result != CUDA_SUCCESS ? VPMM_TRACE_IS_FAILED : 0;
+    return (struct vpmm_trace_entry){
+        .ns = call->begin_ns,
+        .duration_ns = duration_between(call->begin_ns, now_ns(call->tracing)),
+        .flags = is_async | is_failed,
+        .device = device_number(call->device),
+    };
+}
+
+static void record(const struct vpmm_call *call, const struct vpmm_trace_entry *entry)
+{
+    write(call->tracing, entry);
+    if (entry->device != VPMM_TRACE_DEVICE_UNKNOWN)
+        tell_figures_in_turn(call->tracing, entry->device, entry->ns);
+}
+
+CUresult vpmm_call_end(const struct vpmm_call *call, const CUdeviceptr *address, uint64_t bytes,
+                       CUresult result)
+{
+    struct vpmm_region_view region;
+    int device;
+    struct vpmm_trace_entry entry = entry_of(call, result);
+    if (!vpmm_enter())
+        return result;
+    entry.kind = VPMM_TRACE_MALLOC;
+    entry.bytes = bytes;
+    entry.address = result == CUDA_SUCCESS ? *address : 0;
+    bool is_pooled = call->route == VPMM_ROUTE_POOL && result == CUDA_SUCCESS;
+    entry.path = is_pooled ? paths[call->way] : (uint8_t)(VPMM_TRACE_BY_CUDA + call->route);
+    if (is_pooled && vpmm_router_find(call->tracing->router, entry.address, &region, &device)) {
+        entry.device = device_number(device);
+        entry.stream = region.owner.stream_id;
+    } else {
+        identify(call, &entry);
+    }
+    record(call, &entry);
+    vpmm_leave();
+    return result;
+}
+
+CUresult vpmm_call_end_free(const struct vpmm_call *call, CUdeviceptr address, CUresult result)
+{
+    struct vpmm_trace_entry entry = entry_of(call, result);
+    if (!vpmm_enter())
+        return result;
+    entry.kind = VPMM_TRACE_FREE;
+    entry.address = address;
+    entry.bytes = call->bytes;
+    bool is_pooled = call->route == VPMM_ROUTE_POOL && result == CUDA_SUCCESS;
+    entry.path = is_pooled ? VPMM_TRACE_BY_POOL : VPMM_TRACE_BY_CUDA;
+    if (call->stream)
+        identify(call, &entry);
+    entry.device = device_number(call->device);
+    record(call, &entry);
+    vpmm_leave();
+    return result;
+}

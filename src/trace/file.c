@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "trace/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FLAGS (O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+
+/* How often another process may come between two looks at the path. */
+#define ATTEMPTS 8
+
+/* How often a signal may interrupt one system call. */
+#define INTERRUPTIONS_MAX 100
+
+static bool is_same(const struct vpmm_trace_file *file, int fd)
+{
+    struct stat found;
+    return fd >= 0 && fstat(fd, &found) == 0 && found.st_dev == file->device &&
+           found.st_ino == file->number;
+}
+
+/* What an earlier process left is not emptied where another way is possible: a reader may have it
+ * mapped, and so may its writer, whose descriptor and lock its program closed. True: gone, or
+ * empty.
+ */
+static bool make_way(const char *path, int fd)
+{
+    struct stat entry;
+    bool is_plain = lstat(path, &entry) == 0 && S_ISREG(entry.st_mode);
+    return (is_plain && unlink(path) == 0) || ftruncate(fd, 0) == 0;
+}
+
+const char *vpmm_trace_file_fault(int number)
+{
+    static const struct {
+        int number;
+        const char *text;
+    } faults[] = {
+        {EACCES, "permission denied"},
+        {EPERM, "it is not permitted"},
+        {ENOENT, "no such folder"},
+        {ENOTDIR, "a part of its path is no folder"},
+        {EISDIR, "it is a folder"},
+        {EROFS, "the file system is read-only"},
+        {ENOSPC, "the disk is full"},
+        {EDQUOT, "the disk quota is used up"},
+        {EFBIG, "files may not be so large"},
+        {EMFILE, "too many open files"},
+        {ENFILE, "too many open files"},
+        {ENAMETOOLONG, "its name is too long"},
+        {ENOMEM, "no address space is left"},
+        {ETXTBSY, "it is being run"},
+        {EWOULDBLOCK, "another process is recording into it (%p in the name is the process id)"},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (faults[i].number == number)
+            return faults[i].text;
+    return "the system refuses it";
+}
+
+/* Whether the file opened as `fd` may be recorded into by this process; it is empty and locked
+ * then. Else `errno` tells, or `*why_out`. */
+static bool take(const char *path, int fd, const char **why_out)
+{
+    struct stat found;
+    if (fstat(fd, &found) != 0)
+        return false;
+    if (!S_ISREG(found.st_mode)) {
+        *why_out = "it is no regular file";
+        return false;
+    }
+    /* Some file systems have no locks. */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return false;
+    if (found.st_size && !make_way(path, fd))
+        return false;
+    return fstat(fd, &found) == 0;
+}
+
+/* One try: the descriptor; -1 as `take`; or -1 and `errno` 0 where the path meant another file
+ * meanwhile. */
+static int open_once(const char *path, const char **why_out)
+{
+    struct stat found, now;
+    int fd = open(path, FLAGS | O_CREAT | O_EXCL, 0644);
+    bool is_old = fd < 0 && errno == EEXIST;
+    if (is_old)
+        fd = open(path, FLAGS);
+    if (fd < 0) {
+        errno = is_old && errno == ENOENT ? 0 : errno;
+        return -1;
+    }
+    bool is_taken = take(path, fd, why_out);
+    int number = errno;
+    if (is_taken && fstat(fd, &found) == 0 && stat(path, &now) == 0 && now.st_dev == found.st_dev &&
+        now.st_ino == found.st_ino)
+        return fd;
+    (void)close(fd);
+    errno = is_taken ? 0 : number;
+    return -1;
+}
+
+enum vpmm_status vpmm_trace_file_open(struct vpmm_trace_file *file, const char *path,
+                                      const char **why_out)
+{
+    struct stat found;
+    *why_out = NULL;
+    *file = (struct vpmm_trace_file){.path = path, .fd = -1};
+    for (int i = 0; i < ATTEMPTS && file->fd < 0; i++) {
+        file->fd = open_once(path, why_out);
+        if (file->fd < 0 && !*why_out && errno)
+            *why_out = vpmm_trace_file_fault(errno);
+        if (*why_out)
+            return VPMM_INVALID;
+    }
+    if (file->fd < 0 || fstat(file->fd, &found) != 0) {
+        *why_out = "other processes keep replacing it";
+        return VPMM_INVALID;
+    }
+    file->device = found.st_dev;
+    file->number = found.st_ino;
+    return VPMM_OK;
+}
+
+/* The file's descriptor, found again by its path where the program closed it. */
+static bool is_at_hand(struct vpmm_trace_file *file)
+{
+    if (is_same(file, file->fd))
+        return true;
+    file->fd = open(file->path, FLAGS);
+    if (is_same(file, file->fd))
+        return true;
+    if (file->fd >= 0)
+        (void)close(file->fd);
+    file->fd = -1;
+    errno = EBADF;
+    return false;
+}
+
+static bool is_within_limit(uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
+    return true;
+}
+
+/* Where the file system cannot reserve storage, zeros do. */
+static bool write_zeros(int fd, uint64_t begin, uint64_t bytes)
+{
+    static const char zeros[65536];
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t left = bytes - done;
+        size_t n = left < sizeof zeros ? (size_t)left : sizeof zeros;
+        ssize_t written = pwrite(fd, zeros, n, (off_t)(begin + done));
+        if (written <= 0 && !(written < 0 && errno == EINTR))
+            return false;
+        done += written > 0 ? (uint64_t)written : 0;
+    }
+    return true;
+}
+
+bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
+{
+    int result = -1;
+    if (!is_within_limit(begin + bytes) || !is_at_hand(file))
+        return false;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        result = fallocate(file->fd, 0, (off_t)begin, (off_t)bytes);
+        if (result == 0 || errno != EINTR)
+            break;
+    }
+    if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        return write_zeros(file->fd, begin, bytes);
+    return result == 0;
+}
+
+void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes)
+{
+    if (is_at_hand(file))
+        (void)ftruncate(file->fd, (off_t)bytes);
+}
+
+void vpmm_trace_file_close(struct vpmm_trace_file *file)
+{
+    if (is_same(file, file->fd))
+        (void)close(file->fd);
+    file->fd = -1;
+}

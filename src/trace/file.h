@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The file under a recorder: no two processes record into one at the same time, and nothing is ever
+ * done to a file that it is not. One thread at a time calls this. Private to this folder. */
+#ifndef VPMM_TRACE_FILE_H
+#define VPMM_TRACE_FILE_H
+
+#include "base/status.h"
+#include "trace/recorder.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* An empty, locked file at `path`, which outlives it. What another process is recording into stays
+ * as it is. INVALID: `*why_out` says why not. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_trace_file_open(struct vpmm_trace_file *file,
+                                                      const char *path, const char **why_out);
+
+/* Gives the file storage for so many bytes more from `begin` on, its end; none of them can fail to
+ * be written later. False: they cannot be had (`errno` tells). */
+bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes);
+
+/* What an error number means here; static. */
+const char *vpmm_trace_file_fault(int number);
+
+/* Ends the file at `bytes`, as far as it is still there. */
+void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes);
+
+/* Closes the descriptor, unless it means something else by now. */
+void vpmm_trace_file_close(struct vpmm_trace_file *file);
+
+#endif

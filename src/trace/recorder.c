@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "trace/recorder.h"
+
+#include "trace/file.h"
+#include "vpmm/vpmm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#    define MADV_POPULATE_WRITE 23
+#endif
+
+#define ENTRIES                                                                                    \
+    ((VPMM_TRACE_CHUNK_BYTES - sizeof(struct vpmm_trace_chunk)) / sizeof(struct vpmm_trace_entry))
+
+/* The file grows by so many chunks at once. */
+#ifndef VPMM_RECORDER_WINDOW
+#    define VPMM_RECORDER_WINDOW 256u
+#endif
+#define WINDOW_BYTES ((uint64_t)VPMM_RECORDER_WINDOW * VPMM_TRACE_CHUNK_BYTES)
+
+/* Address space for the file: 256 GiB, or what the process may have. */
+#define MAPPED_BYTES_MAX ((uint64_t)256 << 30)
+#define MAPPED_SHARE 8
+
+/* No chunk has that number. */
+#define NEVER ((uint64_t)1 << 62)
+
+/* How long a thread waits for the one that makes room: it may be stopped, even for the sake of this
+ * one. */
+#define YIELDS 1000
+#define NAPS 1000
+#define NAP_NS 1000000
+
+_Static_assert(sizeof(struct vpmm_trace_header) <= VPMM_TRACE_HEADER_BYTES, "");
+_Static_assert(sizeof(struct vpmm_trace_chunk) == 64 && sizeof(struct vpmm_trace_entry) == 40, "");
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    (void)clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t vpmm_recorder_now_ns(const struct vpmm_recorder *recorder)
+{
+    return clock_ns(CLOCK_MONOTONIC) - recorder->start_ns;
+}
+
+/* Words of the file that are written while others may read them. */
+static vpmm_atomic64 *shared64(uint64_t *word)
+{
+    return (vpmm_atomic64 *)word;
+}
+
+static vpmm_atomic32 *shared32(uint32_t *word)
+{
+    return (vpmm_atomic32 *)word;
+}
+
+/* ---- opening ---- */
+
+/* Address space that the program was given is the program's in the first place. */
+static uint64_t mapped_bytes_max(uint64_t max_bytes)
+{
+    struct rlimit limit;
+    uint64_t bytes = MAPPED_BYTES_MAX;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur / MAPPED_SHARE < bytes)
+        bytes = limit.rlim_cur / MAPPED_SHARE;
+    if (max_bytes && max_bytes < bytes)
+        bytes = max_bytes;
+    if (bytes < VPMM_TRACE_HEADER_BYTES)
+        bytes = VPMM_TRACE_HEADER_BYTES;
+    return bytes;
+}
+
+/* False: `errno` tells. */
+static bool map_file(struct vpmm_recorder *recorder, uint64_t max_bytes)
+{
+    uint64_t bytes = mapped_bytes_max(max_bytes);
+    void *address;
+    while ((address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, recorder->file.fd,
+                           0)) == MAP_FAILED &&
+           bytes > VPMM_TRACE_HEADER_BYTES + WINDOW_BYTES)
+        bytes /= 2;
+    if (address == MAP_FAILED)
+        return false;
+    recorder->header = address;
+    recorder->mapped_bytes = bytes;
+    recorder->chunks_max = (bytes - VPMM_TRACE_HEADER_BYTES) / VPMM_TRACE_CHUNK_BYTES;
+    return true;
+}
+
+static void copy_name(char *name_out, size_t room, const char *name)
+{
+    size_t n = strnlen(name, room - 1);
+    memcpy(name_out, name, n);
+    name_out[n] = 0;
+}
+
+static void write_header(struct vpmm_recorder *recorder, uint64_t max_bytes, const char *program)
+{
+    struct vpmm_trace_header *header = recorder->header;
+    recorder->start_ns = clock_ns(CLOCK_MONOTONIC);
+    *header = (struct vpmm_trace_header){
+        .version = VPMM_TRACE_VERSION,
+        .header_bytes = VPMM_TRACE_HEADER_BYTES,
+        .chunk_bytes = VPMM_TRACE_CHUNK_BYTES,
+        .entry_bytes = sizeof(struct vpmm_trace_entry),
+        .pid = (uint64_t)getpid(),
+        .start_unix_ns = clock_ns(CLOCK_REALTIME),
+        .max_bytes = max_bytes,
+    };
+    copy_name(header->program, sizeof header->program, program);
+    copy_name(header->vpmm_version, sizeof header->vpmm_version, VPMM_VERSION);
+    memcpy(header->magic, VPMM_TRACE_MAGIC, sizeof header->magic);
+}
+
+enum vpmm_status vpmm_recorder_open(struct vpmm_recorder *recorder, const char *path,
+                                    uint64_t max_bytes, const char *program, const char **why_out)
+{
+    if (vpmm_trace_file_open(&recorder->file, path, why_out))
+        return VPMM_INVALID;
+    if (!vpmm_trace_file_extend(&recorder->file, 0, VPMM_TRACE_HEADER_BYTES) ||
+        !map_file(recorder, max_bytes)) {
+        *why_out = vpmm_trace_file_fault(errno);
+        (void)unlink(path);
+        vpmm_trace_file_close(&recorder->file);
+        return VPMM_INVALID;
+    }
+    write_header(recorder, max_bytes, program);
+    return VPMM_OK;
+}
+
+/* ---- room ---- */
+
+static bool take_file(struct vpmm_recorder *recorder)
+{
+    for (unsigned n = 0; vpmm_atomic_exchange(&recorder->is_making_room, 1); n++) {
+        if (n < YIELDS)
+            (void)sched_yield();
+        else if (n < YIELDS + NAPS)
+            (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        else
+            return false;
+    }
+    return true;
+}
+
+static void give_file(struct vpmm_recorder *recorder)
+{
+    vpmm_atomic_store(&recorder->is_making_room, 0);
+}
+
+static void *chunk_at(const struct vpmm_recorder *recorder, uint64_t number)
+{
+    return (char *)recorder->header + VPMM_TRACE_HEADER_BYTES + number * VPMM_TRACE_CHUNK_BYTES;
+}
+
+/* With the file. What was written a while ago need not stay mapped; it is in the file. */
+static void extend(struct vpmm_recorder *recorder)
+{
+    uint64_t n_ready = vpmm_atomic_load(&recorder->n_ready);
+    uint64_t n = recorder->chunks_max - n_ready;
+    if (n > VPMM_RECORDER_WINDOW)
+        n = VPMM_RECORDER_WINDOW;
+    uint64_t begin = VPMM_TRACE_HEADER_BYTES + n_ready * VPMM_TRACE_CHUNK_BYTES;
+    if (n == 0 || vpmm_atomic_load(&recorder->is_full) ||
+        !vpmm_trace_file_extend(&recorder->file, begin, n * VPMM_TRACE_CHUNK_BYTES)) {
+        vpmm_atomic_store(&recorder->is_full, 1);
+        return;
+    }
+    if (n_ready >= 2 * VPMM_RECORDER_WINDOW)
+        (void)madvise(chunk_at(recorder, n_ready - 2 * VPMM_RECORDER_WINDOW), WINDOW_BYTES,
+                      MADV_DONTNEED);
+    vpmm_atomic_store(&recorder->n_ready, n_ready + n);
+}
+
+/* Whether the file has room for chunk `number`, made if need be. */
+static bool has_room(struct vpmm_recorder *recorder, uint64_t number)
+{
+    while (number >= vpmm_atomic_load(&recorder->n_ready)) {
+        if (vpmm_atomic_load(&recorder->is_full) || !take_file(recorder))
+            return false;
+        if (number >= vpmm_atomic_load(&recorder->n_ready))
+            extend(recorder);
+        give_file(recorder);
+    }
+    return true;
+}
+
+/* ---- writing ---- */
+
+/* A fault that storage cannot answer would be a signal to the program; asked for like this, it is
+ * an answer. Kernels before 5.14 do not know the question. */
+static bool can_be_written(void *chunk)
+{
+    return madvise(chunk, VPMM_TRACE_CHUNK_BYTES, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+}
+
+static void tell_given(struct vpmm_recorder *recorder, uint64_t n)
+{
+    vpmm_atomic64 *told = shared64(&recorder->header->n_chunks);
+    uint64_t found = vpmm_atomic_load(told);
+    while (found < n && !vpmm_atomic_swap_if(told, &found, n))
+        continue;
+}
+
+/* NULL: there is none. */
+static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
+{
+    if (vpmm_atomic_load(&recorder->is_full))
+        return NULL;
+    uint64_t number = vpmm_atomic_add(&recorder->next, 1);
+    if (!has_room(recorder, number))
+        return NULL;
+    tell_given(recorder, number + 1);
+    if (can_be_written(chunk_at(recorder, number)))
+        return chunk_at(recorder, number);
+    vpmm_atomic_store(&recorder->is_full, 1);
+    return NULL;
+}
+
+/* A new chunk for the thread. False: there is none. */
+VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder, struct vpmm_trace_writer *writer)
+{
+    int saved_errno = errno;
+    struct vpmm_trace_chunk *chunk = take_chunk(recorder);
+    if (chunk) {
+        if (!writer->thread)
+            writer->thread = (uint64_t)syscall(SYS_gettid);
+        chunk->thread = writer->thread;
+        vpmm_atomic_store(shared32(&chunk->magic), VPMM_TRACE_CHUNK_MAGIC);
+    }
+    writer->chunk = chunk;
+    writer->n = 0;
+    errno = saved_errno;
+    return chunk != NULL;
+}
+
+void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_trace_writer *writer,
+                         const struct vpmm_trace_entry *entry)
+{
+    if ((!writer->chunk || writer->n == ENTRIES) && !begin_chunk(recorder, writer)) {
+        vpmm_atomic_add(shared64(&recorder->header->dropped), 1);
+        return;
+    }
+    ((struct vpmm_trace_entry *)(writer->chunk + 1))[writer->n++] = *entry;
+    vpmm_atomic_store(shared32(&writer->chunk->n_entries), writer->n);
+}
+
+/* ---- the end ---- */
+
+/* Nobody makes room any more once it is known how much was used: what is written after this lies
+ * before the end of the file, whoever writes it. */
+void vpmm_recorder_end(struct vpmm_recorder *recorder)
+{
+    if (!take_file(recorder))
+        return;
+    vpmm_atomic_store(&recorder->is_full, 1);
+    uint64_t used = vpmm_atomic_exchange(&recorder->next, NEVER);
+    uint64_t n_ready = vpmm_atomic_load(&recorder->n_ready);
+    if (used > n_ready)
+        used = n_ready;
+    vpmm_atomic_store(shared32(&recorder->header->is_ended), 1);
+    vpmm_trace_file_cut(&recorder->file, VPMM_TRACE_HEADER_BYTES + used * VPMM_TRACE_CHUNK_BYTES);
+    give_file(recorder);
+}
+
+void vpmm_recorder_forget(struct vpmm_recorder *recorder)
+{
+    vpmm_trace_file_close(&recorder->file);
+    if (recorder->header)
+        (void)munmap(recorder->header, recorder->mapped_bytes);
+    recorder->header = NULL;
+}
