@@ -76,6 +76,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_stream(struct vpmm_order *order,
  * vpmm_order_stream has to look. Not while anything captures. Valid until the thread's next call
  * here. */
 const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle);
+/* The same as it was when the calling thread last asked, without any driver call; NULL: not
+ * remembered. */
+const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order,
+                                                vpmm_stream_handle handle);
 /* To be called before the real cuStreamDestroy of `handle`: its id ends (where ids are ours), and a
  * capture that it began no longer counts. Fences recorded on it stay valid. */
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle);

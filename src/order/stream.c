@@ -143,6 +143,13 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
     return confirm(order, memo);
 }
 
+const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    const struct memo *memo = memo_of(handle);
+    bool is_known = memo->epoch == vpmm_atomic_load(&order->epoch) && memo->stream.handle == handle;
+    return is_known ? &memo->stream : NULL;
+}
+
 /* Nothing is kept of a driver without ids: its streams have other names. Nor beside the beginning
  * of a capture, which is counted only when it has begun: a stream that captures must not be asked
  * its id. */

@@ -41,7 +41,7 @@ static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handl
     return is_served;
 }
 
-static CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
+static VPMM_WITHIN CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
 {
     CUresult result;
     if (serve(call, address, NULL, &result))
@@ -49,7 +49,8 @@ static CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
     return VPMM_ORIGINAL(cuMemFree_v2, address);
 }
 
-static CUresult release_async(struct vpmm_call *call, CUdeviceptr address, CUstream stream)
+static VPMM_WITHIN CUresult release_async(struct vpmm_call *call, CUdeviceptr address,
+                                          CUstream stream)
 {
     CUresult result;
     if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &result))
@@ -57,7 +58,8 @@ static CUresult release_async(struct vpmm_call *call, CUdeviceptr address, CUstr
     return VPMM_ORIGINAL(cuMemFreeAsync, address, stream);
 }
 
-static CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address, CUstream stream)
+static VPMM_WITHIN CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address,
+                                               CUstream stream)
 {
     CUresult result;
     if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &result))

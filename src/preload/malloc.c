@@ -112,7 +112,7 @@ static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_ou
         return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
     }
 
-static CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
+static VPMM_WITHIN CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
 {
     struct answer answer =
         serve(call, (struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
@@ -154,8 +154,9 @@ static struct answer serve_rows(struct vpmm_call *call, CUdeviceptr *address_out
     return answer;
 }
 
-static CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *address_out, size_t *pitch_out,
-                              size_t width_bytes, size_t height, unsigned element_bytes)
+static VPMM_WITHIN CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *address_out,
+                                          size_t *pitch_out, size_t width_bytes, size_t height,
+                                          unsigned element_bytes)
 {
     struct answer answer =
         serve_rows(call, address_out, pitch_out, width_bytes, height, element_bytes);
@@ -189,8 +190,8 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
     return result;
 }
 
-static CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                               CUstream stream)
+static VPMM_WITHIN CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out,
+                                           size_t bytes, CUstream stream)
 {
     struct answer answer =
         serve_async(call, address_out, bytes, NULL, vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
@@ -205,8 +206,8 @@ static CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out,
 ALLOCATES(cuMemAllocAsync, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
           allocate_async, address_out, bytes, stream)
 
-static CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                                    CUstream stream)
+static VPMM_WITHIN CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
+                                                size_t bytes, CUstream stream)
 {
     struct answer answer =
         serve_async(call, address_out, bytes, NULL, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));
@@ -228,8 +229,8 @@ static struct answer serve_from(struct vpmm_call *call, CUdeviceptr *address_out
     return serve_async(call, pool ? address_out : NULL, bytes, pool, stream);
 }
 
-static CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                              CUmemoryPool pool, CUstream stream)
+static VPMM_WITHIN CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out,
+                                          size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     struct answer answer =
         serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
@@ -245,8 +246,8 @@ ALLOCATES(cuMemAllocFromPoolAsync,
           (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
           allocate_from, address_out, bytes, pool, stream)
 
-static CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                                   CUmemoryPool pool, CUstream stream)
+static VPMM_WITHIN CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
+                                               size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     struct answer answer =
         serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));

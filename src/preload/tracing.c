@@ -167,13 +167,19 @@ void vpmm_tracing_forget(struct vpmm_tracing *tracing)
 
 /* ---- calls ---- */
 
-bool vpmm_call_begin(struct vpmm_call *call)
+/* All but the time. */
+static bool prepare(struct vpmm_call *call)
 {
     struct vpmm_tracing *tracing = vpmm_entry_tracing();
-    if (!tracing)
-        return false;
     *call = (struct vpmm_call){.tracing = tracing, .device = -1, .route = VPMM_ROUTE_OTHER};
-    call->begin_ns = now_ns(tracing);
+    return tracing != NULL;
+}
+
+bool vpmm_call_begin(struct vpmm_call *call)
+{
+    if (!prepare(call))
+        return false;
+    call->begin_ns = now_ns(call->tracing);
     return true;
 }
 
@@ -181,30 +187,44 @@ bool vpmm_call_begin_free(struct vpmm_call *call, CUdeviceptr address)
 {
     struct vpmm_region_view region;
     int device;
-    if (!vpmm_call_begin(call))
+    if (!prepare(call))
         return false;
     if (vpmm_router_find(call->tracing->router, address, &region, &device)) {
         call->device = device;
         if (region.state == VPMM_REGION_LIVE && region.address == address)
             call->bytes = region.owner.bytes;
-        call->begin_ns = now_ns(call->tracing);
     }
+    call->begin_ns = now_ns(call->tracing);
     return true;
 }
 
-/* Whose stream and device a call was that the pool did not serve, as far as it can be asked without
- * a capture noticing. */
+/* Of a call with a stream. The pool has just asked what that is; what it left alone is asked about
+ * now, as far as no capture can notice. */
+static const struct vpmm_stream *stream_of(const struct vpmm_call *call,
+                                           struct vpmm_stream *stream_out)
+{
+    struct vpmm_order *order = vpmm_router_order(call->tracing->router);
+    const struct vpmm_stream *known =
+        call->route == VPMM_ROUTE_POOL ? vpmm_order_remembered(order, call->stream) : NULL;
+    if (known)
+        return known;
+    return !vpmm_order_has_captures(order) && !vpmm_order_stream(order, call->stream, stream_out)
+               ? stream_out
+               : NULL;
+}
+
+/* What `entry`, of a request, can tell of where it was made. */
 static void identify(const struct vpmm_call *call, struct vpmm_trace_entry *entry)
 {
-    struct vpmm_stream stream;
-    struct vpmm_order *order = vpmm_router_order(call->tracing->router);
+    struct vpmm_region_view region;
+    struct vpmm_stream asked;
+    const struct vpmm_stream *stream = call->stream ? stream_of(call, &asked) : NULL;
     CUdevice device;
-    if (vpmm_order_has_captures(order))
-        return;
-    if (call->stream && vpmm_order_stream(order, call->stream, &stream) == VPMM_OK) {
-        entry->stream = stream.id;
-        entry->device = device_number(vpmm_context_device(stream.context));
-    } else if (!call->stream && VPMM_ORIGINAL(cuCtxGetDevice, &device) == CUDA_SUCCESS) {
+    if (stream) {
+        entry->stream = stream->id;
+        entry->device = device_number(vpmm_context_device(stream->context));
+    } else if (vpmm_router_find(call->tracing->router, entry->address, &region, &device) ||
+               VPMM_ORIGINAL(cuCtxGetDevice, &device) == CUDA_SUCCESS) {
         entry->device = device_number(device);
     }
 }
@@ -228,25 +248,23 @@ static void record(const struct vpmm_call *call, const struct vpmm_trace_entry *
         tell_figures_in_turn(call->tracing, entry->device, entry->ns);
 }
 
+static bool is_pooled(const struct vpmm_call *call, CUresult result)
+{
+    return call->route == VPMM_ROUTE_POOL && result == CUDA_SUCCESS;
+}
+
 CUresult vpmm_call_end(const struct vpmm_call *call, const CUdeviceptr *address, uint64_t bytes,
                        CUresult result)
 {
-    struct vpmm_region_view region;
-    int device;
     struct vpmm_trace_entry entry = entry_of(call, result);
     if (!vpmm_enter())
         return result;
     entry.kind = VPMM_TRACE_MALLOC;
     entry.bytes = bytes;
     entry.address = result == CUDA_SUCCESS ? *address : 0;
-    bool is_pooled = call->route == VPMM_ROUTE_POOL && result == CUDA_SUCCESS;
-    entry.path = is_pooled ? paths[call->way] : (uint8_t)(VPMM_TRACE_BY_CUDA + call->route);
-    if (is_pooled && vpmm_router_find(call->tracing->router, entry.address, &region, &device)) {
-        entry.device = device_number(device);
-        entry.stream = region.owner.stream_id;
-    } else {
-        identify(call, &entry);
-    }
+    entry.path =
+        is_pooled(call, result) ? paths[call->way] : (uint8_t)(VPMM_TRACE_BY_CUDA + call->route);
+    identify(call, &entry);
     record(call, &entry);
     vpmm_leave();
     return result;
@@ -254,17 +272,16 @@ CUresult vpmm_call_end(const struct vpmm_call *call, const CUdeviceptr *address,
 
 CUresult vpmm_call_end_free(const struct vpmm_call *call, CUdeviceptr address, CUresult result)
 {
+    struct vpmm_stream asked;
     struct vpmm_trace_entry entry = entry_of(call, result);
     if (!vpmm_enter())
         return result;
+    const struct vpmm_stream *stream = call->stream ? stream_of(call, &asked) : NULL;
     entry.kind = VPMM_TRACE_FREE;
     entry.address = address;
     entry.bytes = call->bytes;
-    bool is_pooled = call->route == VPMM_ROUTE_POOL && result == CUDA_SUCCESS;
-    entry.path = is_pooled ? VPMM_TRACE_BY_POOL : VPMM_TRACE_BY_CUDA;
-    if (call->stream)
-        identify(call, &entry);
-    entry.device = device_number(call->device);
+    entry.path = is_pooled(call, result) ? VPMM_TRACE_BY_POOL : VPMM_TRACE_BY_CUDA;
+    entry.stream = stream ? stream->id : 0;
     record(call, &entry);
     vpmm_leave();
     return result;

@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define FLAGS (O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
@@ -14,8 +15,9 @@
 /* How often another process may come between two looks at the path. */
 #define ATTEMPTS 8
 
-/* How often a signal may interrupt one system call. */
-#define INTERRUPTIONS_MAX 100
+/* What is written at once, from one page. */
+#define PIECE_BYTES 4096
+#define PIECES 256
 
 static bool is_same(const struct vpmm_trace_file *file, int fd)
 {
@@ -153,34 +155,30 @@ static bool is_within_limit(uint64_t bytes)
     return true;
 }
 
-/* Where the file system cannot reserve storage, zeros do. */
-static bool write_zeros(int fd, uint64_t begin, uint64_t bytes)
-{
-    static const char zeros[65536];
-    for (uint64_t done = 0; done < bytes;) {
-        uint64_t left = bytes - done;
-        size_t n = left < sizeof zeros ? (size_t)left : sizeof zeros;
-        ssize_t written = pwrite(fd, zeros, n, (off_t)(begin + done));
-        if (written <= 0 && !(written < 0 && errno == EINTR))
-            return false;
-        done += written > 0 ? (uint64_t)written : 0;
-    }
-    return true;
-}
-
+/* Zeros, because what is merely reserved costs twice as much when it is touched, and not every file
+ * system can reserve. */
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
 {
-    int result = -1;
+    static const char zeros[PIECE_BYTES];
+    struct iovec pieces[PIECES];
     if (!is_within_limit(begin + bytes) || !is_at_hand(file))
         return false;
-    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
-        result = fallocate(file->fd, 0, (off_t)begin, (off_t)bytes);
-        if (result == 0 || errno != EINTR)
-            break;
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = (struct iovec){(void *)(uintptr_t)zeros, sizeof zeros};
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t n_left = (bytes - done) / sizeof zeros;
+        int n = n_left < PIECES ? (int)n_left : PIECES;
+        ssize_t written = pwritev(file->fd, pieces, n, (off_t)(begin + done));
+        if (written <= 0 && !(written < 0 && errno == EINTR)) {
+            int number = errno;
+            vpmm_trace_file_cut(file, begin);
+            errno = number;
+            return false;
+        }
+        /* Begun pieces are written again. */
+        done += written > 0 ? (uint64_t)written / sizeof zeros * sizeof zeros : 0;
     }
-    if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-        return write_zeros(file->fd, begin, bytes);
-    return result == 0;
+    return true;
 }
 
 void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes)

@@ -15,8 +15,8 @@
 VPMM_MUST_CHECK enum vpmm_status vpmm_trace_file_open(struct vpmm_trace_file *file,
                                                       const char *path, const char **why_out);
 
-/* Gives the file storage for so many bytes more from `begin` on, its end; none of them can fail to
- * be written later. False: they cannot be had (`errno` tells). */
+/* Gives the file so many zeros more from `begin` on, its end; both are multiples of 4,096. False:
+ * there is no room for all of them (`errno` tells). */
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes);
 
 /* What an error number means here; static. */

@@ -21,11 +21,9 @@
 #define ENTRIES                                                                                    \
     ((VPMM_TRACE_CHUNK_BYTES - sizeof(struct vpmm_trace_chunk)) / sizeof(struct vpmm_trace_entry))
 
-/* The file grows by so many chunks at once. */
-#ifndef VPMM_RECORDER_WINDOW
-#    define VPMM_RECORDER_WINDOW 256u
-#endif
-#define WINDOW_BYTES ((uint64_t)VPMM_RECORDER_WINDOW * VPMM_TRACE_CHUNK_BYTES)
+/* The file grows by so many chunks at once, and before the last half of them is begun: 1 MiB. */
+#define WINDOW 64u
+#define WINDOW_BYTES ((uint64_t)WINDOW * VPMM_TRACE_CHUNK_BYTES)
 
 /* Address space for the file: 256 GiB, or what the process may have. */
 #define MAPPED_BYTES_MAX ((uint64_t)256 << 30)
@@ -170,23 +168,34 @@ static void extend(struct vpmm_recorder *recorder)
 {
     uint64_t n_ready = vpmm_atomic_load(&recorder->n_ready);
     uint64_t n = recorder->chunks_max - n_ready;
-    if (n > VPMM_RECORDER_WINDOW)
-        n = VPMM_RECORDER_WINDOW;
+    if (n > WINDOW)
+        n = WINDOW;
     uint64_t begin = VPMM_TRACE_HEADER_BYTES + n_ready * VPMM_TRACE_CHUNK_BYTES;
     if (n == 0 || vpmm_atomic_load(&recorder->is_full) ||
         !vpmm_trace_file_extend(&recorder->file, begin, n * VPMM_TRACE_CHUNK_BYTES)) {
         vpmm_atomic_store(&recorder->is_full, 1);
         return;
     }
-    if (n_ready >= 2 * VPMM_RECORDER_WINDOW)
-        (void)madvise(chunk_at(recorder, n_ready - 2 * VPMM_RECORDER_WINDOW), WINDOW_BYTES,
-                      MADV_DONTNEED);
+    if (n_ready >= 2 * WINDOW)
+        (void)madvise(chunk_at(recorder, n_ready - 2 * WINDOW), WINDOW_BYTES, MADV_DONTNEED);
     vpmm_atomic_store(&recorder->n_ready, n_ready + n);
+}
+
+/* Nobody has to wait for room that is made while there is some left. */
+static void extend_ahead(struct vpmm_recorder *recorder, uint64_t number)
+{
+    if (number + WINDOW / 2 < vpmm_atomic_load(&recorder->n_ready) ||
+        vpmm_atomic_exchange(&recorder->is_making_room, 1))
+        return;
+    if (number + WINDOW / 2 >= vpmm_atomic_load(&recorder->n_ready))
+        extend(recorder);
+    give_file(recorder);
 }
 
 /* Whether the file has room for chunk `number`, made if need be. */
 static bool has_room(struct vpmm_recorder *recorder, uint64_t number)
 {
+    extend_ahead(recorder, number);
     while (number >= vpmm_atomic_load(&recorder->n_ready)) {
         if (vpmm_atomic_load(&recorder->is_full) || !take_file(recorder))
             return false;
@@ -217,7 +226,8 @@ static void tell_given(struct vpmm_recorder *recorder, uint64_t n)
 /* NULL: there is none. */
 static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
 {
-    if (vpmm_atomic_load(&recorder->is_full))
+    if (vpmm_atomic_load(&recorder->is_full) &&
+        vpmm_atomic_load(&recorder->next) >= vpmm_atomic_load(&recorder->n_ready))
         return NULL;
     uint64_t number = vpmm_atomic_add(&recorder->next, 1);
     if (!has_room(recorder, number))

@@ -26,7 +26,7 @@ struct vpmm_recorder {
     uint64_t chunks_max;             /* that fit into the mapping and VPMM_TRACE_MAX */
     _Alignas(64) vpmm_atomic64 next; /* chunk to be given out */
     vpmm_atomic64 n_ready;           /* chunks that the file has room for */
-    vpmm_atomic32 is_full;           /* there will be no more of them */
+    vpmm_atomic32 is_full;           /* that is all of them */
     vpmm_atomic32 is_making_room;    /* a thread is */
 };
 
