@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "trace/recorder.h"
 
+#include "trace/clock.h"
 #include "trace/file.h"
 #include "vpmm/vpmm.h"
 
@@ -41,16 +42,16 @@
 _Static_assert(sizeof(struct vpmm_trace_header) <= VPMM_TRACE_HEADER_BYTES, "");
 _Static_assert(sizeof(struct vpmm_trace_chunk) == 64 && sizeof(struct vpmm_trace_entry) == 40, "");
 
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec now;
-    (void)clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 uint64_t vpmm_recorder_now_ns(const struct vpmm_recorder *recorder)
 {
-    return clock_ns(CLOCK_MONOTONIC) - recorder->start_ns;
+    return vpmm_trace_clock_now_ns(&recorder->clock);
+}
+
+static uint64_t unix_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* Words of the file that are written while others may read them. */
@@ -107,14 +108,14 @@ static void copy_name(char *name_out, size_t room, const char *name)
 static void write_header(struct vpmm_recorder *recorder, uint64_t max_bytes, const char *program)
 {
     struct vpmm_trace_header *header = recorder->header;
-    recorder->start_ns = clock_ns(CLOCK_MONOTONIC);
+    vpmm_trace_clock_init(&recorder->clock);
     *header = (struct vpmm_trace_header){
         .version = VPMM_TRACE_VERSION,
         .header_bytes = VPMM_TRACE_HEADER_BYTES,
         .chunk_bytes = VPMM_TRACE_CHUNK_BYTES,
         .entry_bytes = sizeof(struct vpmm_trace_entry),
         .pid = (uint64_t)getpid(),
-        .start_unix_ns = clock_ns(CLOCK_REALTIME),
+        .start_unix_ns = unix_ns(),
         .max_bytes = max_bytes,
     };
     copy_name(header->program, sizeof header->program, program);
@@ -244,6 +245,7 @@ VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder, struct vpmm_t
 {
     int saved_errno = errno;
     struct vpmm_trace_chunk *chunk = take_chunk(recorder);
+    vpmm_trace_clock_tune(&recorder->clock);
     if (chunk) {
         if (!writer->thread)
             writer->thread = (uint64_t)syscall(SYS_gettid);

@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "trace/format.h"
 
+#include <stdbool.h>
+
 /* One regular file, known by its number: the program may close or reuse any descriptor. */
 struct vpmm_trace_file {
     const char *path;
@@ -17,12 +19,24 @@ struct vpmm_trace_file {
     int fd;                  /* keeps it locked; -1: none */
 };
 
+/* A look at a counter of the processor and at the clock, and how long it took. */
+struct vpmm_trace_moment {
+    uint64_t ticks, ns, gap_ticks;
+};
+
+struct vpmm_trace_clock {
+    bool has_ticks;
+    vpmm_atomic32 state;
+    struct vpmm_trace_moment first, base; /* when time was 0; when the rate became known */
+    uint64_t rate;                        /* nanoseconds in 2 to the 32 ticks */
+};
+
 /* All zero before it is opened; stays where it is. */
 struct vpmm_recorder {
     struct vpmm_trace_file file;      /* of whoever makes room */
     struct vpmm_trace_header *header; /* the file, mapped, with what may become of it */
     uint64_t mapped_bytes;
-    uint64_t start_ns;
+    struct vpmm_trace_clock clock;
     uint64_t chunks_max;             /* that fit into the mapping and VPMM_TRACE_MAX */
     _Alignas(64) vpmm_atomic64 next; /* chunk to be given out */
     vpmm_atomic64 n_ready;           /* chunks that the file has room for */

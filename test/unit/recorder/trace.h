@@ -50,4 +50,9 @@ void a_strangers_file_is_left_alone(void **state);
 void a_lost_file_ends_the_recording(void **state);
 void a_limit_on_files_ends_the_recording(void **state);
 
+/* Those of test_clock.c. */
+void time_is_the_systems(void **state);
+void time_is_the_systems_without_a_counter(void **state);
+void a_slow_look_is_not_used(void **state);
+
 #endif
