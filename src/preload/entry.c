@@ -281,13 +281,13 @@ void vpmm_leave(void)
 /* The first call of a process makes the world, and the trace with it. */
 VPMM_APART static struct vpmm_tracing *find_tracing(void)
 {
-    struct vpmm_tracing *tracing = NULL;
     is_inside = true;
     struct world *world = find_world();
-    if (world && world->config.trace_path[0] && world->router &&
-        vpmm_tracing_open(&world->tracing, &world->config))
-        tracing = &world->tracing;
-    if (world)
+    enum vpmm_status status = world ? VPMM_INVALID : VPMM_NOT_READY;
+    if (world && world->router && world->config.trace_path[0])
+        status = vpmm_tracing_open(&world->tracing, &world->config);
+    struct vpmm_tracing *tracing = status ? NULL : &world->tracing;
+    if (status != VPMM_NOT_READY)
         atomic_store(&vpmm_entry_recorded, tracing);
     is_inside = false;
     return tracing;

@@ -62,9 +62,10 @@ static void write(struct vpmm_tracing *tracing, const struct vpmm_trace_entry *e
     vpmm_recorder_write(&tracing->recorder, vpmm_entry_writer(), entry);
 }
 
+/* Another processor's clock may be a little behind. */
 static uint32_t duration_between(uint64_t begin_ns, uint64_t end_ns)
 {
-    uint64_t duration_ns = end_ns - begin_ns;
+    uint64_t duration_ns = end_ns > begin_ns ? end_ns - begin_ns : 0;
     return duration_ns < UINT32_MAX ? (uint32_t)duration_ns : UINT32_MAX;
 }
 
@@ -133,7 +134,7 @@ const struct vpmm_watch *vpmm_tracing_watch(struct vpmm_tracing *tracing,
 
 /* ---- the trace ---- */
 
-bool vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config)
+enum vpmm_status vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config)
 {
     const char *why;
     uint32_t state = UNOPENED;
@@ -147,7 +148,10 @@ bool vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *c
     }
     for (int i = 0; i < NAPS && vpmm_atomic_load(&tracing->state) == OPENING; i++)
         (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    return is_open(tracing);
+    state = vpmm_atomic_load(&tracing->state);
+    if (state == OPENING)
+        return VPMM_NOT_READY;
+    return state == OPEN ? VPMM_OK : VPMM_INVALID;
 }
 
 void vpmm_tracing_end(struct vpmm_tracing *tracing)

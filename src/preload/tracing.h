@@ -25,9 +25,10 @@ struct vpmm_tracing {
 const struct vpmm_watch *vpmm_tracing_watch(struct vpmm_tracing *tracing,
                                             struct vpmm_router *router);
 
-/* Opens the trace that `config` names, once, whoever asks first. False, and one warning: there is
- * none. Inside us. */
-bool vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config);
+/* Opens the trace that `config` names, once, whoever asks first. INVALID, after one warning: there
+ * is none; NOT_READY: another thread takes long to open it. Inside us. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_tracing_open(struct vpmm_tracing *tracing,
+                                                   const struct vpmm_config *config);
 
 /* The process ends. Nothing happens where it was not open. */
 void vpmm_tracing_end(struct vpmm_tracing *tracing);
