@@ -142,6 +142,7 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
     while (vpmm_pool_next(heap->pool, &cursor, &region)) {
         if (!dies_with(&region, context_id))
             continue;
+        uint64_t begin_ns = vpmm_heap_now_ns(heap);
         /* The address may have changed hands since: only under the lock does it not. */
         vpmm_lock_take(&heap->lock);
         bool is_claimed = !vpmm_pool_find(heap->pool, region.address, &region) &&
@@ -153,6 +154,6 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
         }
         vpmm_lock_give(&heap->lock);
         if (is_claimed)
-            vpmm_heap_tell_death(heap, &region);
+            vpmm_heap_tell_death(heap, &region, begin_ns);
     }
 }

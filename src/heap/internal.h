@@ -109,8 +109,9 @@ void vpmm_heap_tell_release(struct vpmm_heap *heap, uint64_t bytes);
 /* The calling thread, or `stream`, waits for work of the device since then. */
 void vpmm_heap_tell_wait(struct vpmm_heap *heap, const struct vpmm_stream *stream,
                          uint64_t begin_ns);
-/* A live block is one no more, and nobody asked for that. */
-void vpmm_heap_tell_death(struct vpmm_heap *heap, const struct vpmm_region_view *region);
+/* A block that was live then is one no more, and nobody asked for that. */
+void vpmm_heap_tell_death(struct vpmm_heap *heap, const struct vpmm_region_view *region,
+                          uint64_t begin_ns);
 
 static inline uint64_t vpmm_heap_now_ns(const struct vpmm_heap *heap)
 {

@@ -63,12 +63,13 @@ void vpmm_heap_tell_wait(struct vpmm_heap *heap, const struct vpmm_stream *strea
                });
 }
 
-void vpmm_heap_tell_death(struct vpmm_heap *heap, const struct vpmm_region_view *region)
+void vpmm_heap_tell_death(struct vpmm_heap *heap, const struct vpmm_region_view *region,
+                          uint64_t begin_ns)
 {
     tell(heap, (struct vpmm_watch_event){
                    .kind = VPMM_WATCH_FREE,
                    .address = region->address,
                    .bytes = region->owner.bytes,
-                   .begin_ns = vpmm_heap_now_ns(heap),
+                   .begin_ns = begin_ns,
                });
 }

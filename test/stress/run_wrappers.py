@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Usage: run_wrappers.py PROGRAM SCENE [SEED [ROUNDS]]
-Runs a scene of test-stress-wrappers on the adversarial simulated device, and judges what it leaves: its exit, the
-statistics of each process that had a pool, and every dump."""
+Runs a scene of test-stress-wrappers on the adversarial simulated device, without a trace and with one, and judges what it
+leaves: its exit, the statistics of each process that had a pool, every dump, and the traces."""
 import json
 import os
 import subprocess
@@ -10,6 +10,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "preload"))
 import reports
+import trace_file
 
 # How often a scene runs, each time with another seed; and how many processes of it have a pool.
 SCENES = {"cold": (8, 1), "pairs": (1, 1), "mixed": (1, 1), "forks": (1, 1), "fresh": (1, 6)}
@@ -59,23 +60,60 @@ def check_dumps(scene, text):
     check(n > 0 or scene not in ("mixed", "forks"), "no dump was written")
 
 
-def run(program, scene, arguments):
+def check_blocks(trace, name):
+    """No block of the pool is given out twice, and none is left. CUDA's own may die with contexts and graphs."""
+    live = set()
+    for entry in trace.of("malloc", "free"):
+        if entry.flags & 2 or entry.path in trace_file.REASONS:
+            continue
+        check(entry.kind == "free" or entry.address not in live, f"{name}: given out twice: {entry}")
+        (live.add if entry.kind == "malloc" else live.discard)(entry.address)
+    check(not live, f"{name}: {len(live)} blocks are left")
+
+
+def check_figures(trace, name, device):
+    """The heap's work adds up to its statistics."""
+    def total(kind):
+        return sum(entry.bytes for entry in trace.of(kind) if entry.device == device["device"])
+    check(total("grow") == device["created_bytes"] and total("release") == device["released_bytes"] and
+          total("stitch") == device["moved_bytes"] and total("grow") - total("release") == device["held_bytes"],
+          f"{name}: memory that is missing: {device}")
+    paths = [entry.path for entry in trace.of("malloc") if entry.device == device["device"]]
+    for path, key in zip(trace_file.PATHS[1:7], ("cache_hits", "habit_hits", "fits", "revives", "stitches", "grows")):
+        check(paths.count(path) == device[key], f"{name}: {paths.count(path)} {path}, but {device[key]} {key}")
+
+
+def check_traces(folder, names):
+    for name in names:
+        trace = trace_file.Trace(os.path.join(folder, name))
+        check((trace.header["is_ended"], trace.header["dropped"]) == (1, 0), f"{name}: {trace.header}")
+        check_blocks(trace, name)
+        statistics = name.replace("trace-", "stats-").replace(".bin", ".json")
+        if os.path.exists(os.path.join(folder, statistics)):
+            for device in json.loads(read(folder, statistics))["devices"]:
+                check_figures(trace, name, device)
+
+
+def run(program, scene, is_traced, arguments):
     with tempfile.TemporaryDirectory(prefix="vpmm-stress-") as folder:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("VPMM_")}
         command = [program, scene, *arguments]
         done = subprocess.run(command, env={**kept, **ENVIRONMENT, **KEEPS_LEAKS,
                                             "VPMM_DUMP": os.path.join(folder, "dump"),
-                                            "VPMM_STATS": os.path.join(folder, "stats-%p.json")})
+                                            "VPMM_STATS": os.path.join(folder, "stats-%p.json"),
+                                            "VPMM_TRACE": os.path.join(folder, "trace-%p.bin") if is_traced else ""})
         check(done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}")
         names = os.listdir(folder)
         check_statistics(scene, [read(folder, name) for name in names if name.startswith("stats-")])
         check_dumps(scene, read(folder, "dump") if "dump" in names else "")
+        check_traces(folder, [name for name in names if name.startswith("trace-")])
 
 
 def main():
     program, scene, *arguments = sys.argv[1:]
     for seed in range(1, SCENES[scene][0] + 1):
-        run(program, scene, arguments or [str(seed)])
+        for is_traced in False, True:
+            run(program, scene, is_traced, arguments or [str(seed)])
 
 
 main()
