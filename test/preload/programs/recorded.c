@@ -181,7 +181,9 @@ static void forks(void)
         (void)cuMemAlloc(&own, 2 * MIB);
         _exit(0);
     }
-    (void)waitpid(child, NULL, 0);
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0)
+        exit(1);
     release(address, 2 * MIB);
 }
 

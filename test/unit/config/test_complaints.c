@@ -83,7 +83,7 @@ static void unknown_names_are_told_the_nearest(void **state)
         {"VPMM_STAT", "did you mean VPMM_STATS?"},
         {"VPMM_FREESYNC=1", "did you mean VPMM_FREE_SYNC?"},
         {"VPMM_DUMP_FROMAT=json", "did you mean VPMM_DUMP_FORMAT?"},
-        {"VPMM_TRACE=0", "docs/OPTIONS.md"},
+        {"VPMM_COLOUR=0", "docs/OPTIONS.md"},
         {"VPMM_=0", "docs/OPTIONS.md"},
         {"VPMM_SOMETHING_ENTIRELY_DIFFERENT_AND_LONG=0", "docs/OPTIONS.md"},
     };

@@ -212,24 +212,18 @@ static void rows_show_what_is_in_force(void **state)
     (void)state;
     struct vpmm_option_row row;
     unsigned n = 0;
-    const char *const environment[] = {"VPMM_PAGES=80%",
-                                       "VPMM_SLACK=1536M",
-                                       "VPMM_EXTENT=4",
-                                       "VPMM_PAGE_SIZE=2M",
-                                       "VPMM_LOG=none",
-                                       "VPMM_DUMP=/tmp/x",
-                                       "VPMM_STATS=json",
-                                       "VPMM_DISABLE=1",
-                                       "VPMM_ONLY=nobody",
-                                       "VPMM_LIMIT=50%",
-                                       NULL};
+    const char *const environment[] = {"VPMM_PAGES=80%",    "VPMM_SLACK=1536M",  "VPMM_EXTENT=4",
+                                       "VPMM_PAGE_SIZE=2M", "VPMM_LOG=none",     "VPMM_DUMP=/tmp/x",
+                                       "VPMM_STATS=json",   "VPMM_DISABLE=1",    "VPMM_ONLY=nobody",
+                                       "VPMM_LIMIT=50%",    "VPMM_TRACE_MAX=1G", NULL};
     static const char *const shown[][2] = {
-        {"VPMM_PAGES", "80%"},        {"VPMM_SLACK", "1.50 GiB"}, {"VPMM_EXTENT", "4"},
-        {"VPMM_PAGE_SIZE", "2 MiB"},  {"VPMM_LOG", "none"},       {"VPMM_DUMP", "/tmp/x"},
-        {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},      {"VPMM_ONLY", "not active"},
-        {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},  {"VPMM_DUMP_SIGNAL", "USR1"},
-        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},    {"VPMM_SPARE", "18%"},
-        {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},    {"VPMM_IPC", "1"},
+        {"VPMM_PAGES", "80%"},        {"VPMM_SLACK", "1.50 GiB"},  {"VPMM_EXTENT", "4"},
+        {"VPMM_PAGE_SIZE", "2 MiB"},  {"VPMM_LOG", "none"},        {"VPMM_DUMP", "/tmp/x"},
+        {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},       {"VPMM_ONLY", "not active"},
+        {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},   {"VPMM_DUMP_SIGNAL", "USR1"},
+        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},     {"VPMM_SPARE", "18%"},
+        {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
+        {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

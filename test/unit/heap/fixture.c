@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "fixture.h"
 
+#include "base/lock.h"
 #include "sim/table.h"
 
 #include <setjmp.h>
@@ -51,6 +52,42 @@ void fixture_params_default(struct fixture_params *params)
     params->heap.slack_percent = 2;
 }
 
+/* ---- what the heap tells ---- */
+
+static uint64_t watch_now_ns(void *self)
+{
+    (void)self;
+    return 1;
+}
+
+static void watch_tell(void *self, const struct vpmm_watch_event *event)
+{
+    struct fixture *fixture = self;
+    assert_true(vpmm_lock_none_held());
+    assert_int_equal(event->begin_ns, 1);
+    vpmm_atomic_add(&fixture->told[event->kind], 1);
+    vpmm_atomic_add(&fixture->told_bytes[event->kind], event->bytes);
+}
+
+static uint64_t told_bytes(struct fixture *fixture, enum vpmm_watch_kind kind)
+{
+    return vpmm_atomic_load(&fixture->told_bytes[kind]);
+}
+
+/* While no other thread is in the heap. */
+static void assert_told(struct fixture *fixture)
+{
+    struct vpmm_pool_totals totals = fixture_totals(fixture);
+    struct vpmm_heap_counts counts;
+    uint64_t page = fixture->page_bytes;
+    vpmm_heap_counts(fixture->heap, &counts);
+    assert_int_equal(told_bytes(fixture, VPMM_WATCH_GROW), totals.created_pages * page);
+    assert_int_equal(told_bytes(fixture, VPMM_WATCH_RELEASE), totals.released_pages * page);
+    assert_int_equal(told_bytes(fixture, VPMM_WATCH_STITCH), totals.moved_pages * page);
+    assert_true(vpmm_atomic_load(&fixture->told[VPMM_WATCH_HOST_WAIT]) >= counts.host_waits);
+    assert_true(vpmm_atomic_load(&fixture->told[VPMM_WATCH_STREAM_WAIT]) >= counts.stream_waits);
+}
+
 void fixture_setup(struct fixture *fixture, const struct fixture_params *params)
 {
     memset(fixture, 0, sizeof *fixture);
@@ -62,9 +99,12 @@ void fixture_setup(struct fixture *fixture, const struct fixture_params *params)
     assert_int_equal(vpmm_order_create(&fixture->driver, &fixture->memory, &fixture->order),
                      VPMM_OK);
     assert_int_equal(vpmm_order_context(fixture->order, NULL, &fixture->context), VPMM_OK);
-    assert_int_equal(vpmm_heap_create(&params->heap, &fixture->driver, fixture->order,
-                                      &fixture->memory, &fixture->heap),
-                     VPMM_OK);
+    struct vpmm_heap_params heap = params->heap;
+    fixture->watch = (struct vpmm_watch){fixture, watch_now_ns, watch_tell};
+    heap.watch = &fixture->watch;
+    assert_int_equal(
+        vpmm_heap_create(&heap, &fixture->driver, fixture->order, &fixture->memory, &fixture->heap),
+        VPMM_OK);
     fixture->page_bytes = vpmm_heap_page_bytes(fixture->heap);
     fixture_audit(fixture);
 }
@@ -75,6 +115,7 @@ void fixture_teardown(struct fixture *fixture)
     vpmm_heap_reap(fixture->heap);
     (void)sim_drain(fixture->sim);
     fixture_audit(fixture);
+    assert_told(fixture);
     vpmm_heap_destroy(fixture->heap);
     vpmm_order_destroy(fixture->order);
     sim_live_counts(fixture->sim, &counts);

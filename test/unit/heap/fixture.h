@@ -31,6 +31,9 @@ struct fixture {
     CUcontext handle;
     uint64_t page_bytes;
     struct vpmm_mempool *mempool; /* of later requests of streams; NULL: nobody asks about it */
+    struct vpmm_watch watch;
+    vpmm_atomic64 told_bytes[VPMM_WATCH_FREE + 1]; /* by kind */
+    vpmm_atomic64 told[VPMM_WATCH_FREE + 1];
 };
 
 /* 1 GiB pages, one page an extent, 64 GiB, adversarial order, no bytes. */
@@ -38,8 +41,8 @@ void fixture_params_default(struct fixture_params *params);
 /* The same with 16 MiB pages, of which front caches hold blocks of up to 64. */
 void fixture_params_cache(struct fixture_params *params);
 void fixture_setup(struct fixture *fixture, const struct fixture_params *params);
-/* Drains the device, frees nothing by itself; asserts a clean audit and that nothing is left over.
- */
+/* Drains the device, frees nothing by itself; asserts a clean audit, that what the heap told adds
+ * up to what it counts, and that nothing is left over. */
 void fixture_teardown(struct fixture *fixture);
 
 CUstream fixture_stream(struct fixture *fixture, unsigned flags);
