@@ -22,7 +22,7 @@
 
 /* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
  * destroyed. The router, and what is below it, lies in the arena where that can be had. */
-struct world {
+struct vpmm_world {
     struct vpmm_config config;
     struct vpmm_complaints complaints;
     struct vpmm_cuda cuda;
@@ -38,35 +38,22 @@ struct world {
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
 
-/* The largest page that a machine of this kind may have. */
-#ifdef __aarch64__
-#    define PAGE_BYTES_MAX 65536
-#else
-#    define PAGE_BYTES_MAX 4096
-#endif
-
-/* Alone on its page, which a forked child finds cleared: it must not change what it shares with its
- * parent, and not every fork calls our handler. */
-static struct {
-    _Alignas(PAGE_BYTES_MAX) _Atomic(struct world *) world;
-} present;
+struct vpmm_present vpmm_present;
 /* The same in a child too, until it has become one. */
-static _Atomic(struct world *) made_world;
+static _Atomic(struct vpmm_world *) made_world;
 /* Stands for a world in which every wrapper passes through. */
-static struct world passing;
+static struct vpmm_world passing;
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 static _Thread_local struct vpmm_trace_writer writer __attribute__((tls_model("initial-exec")));
-/* Stands for: nobody has looked yet whether there is a trace. */
-static struct vpmm_tracing unknown;
-_Atomic(struct vpmm_tracing *) vpmm_entry_recorded = &unknown;
+struct vpmm_tracing vpmm_no_tracing;
 
-static struct world *world_or_null(void)
+static struct vpmm_world *world_or_null(void)
 {
-    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
+    struct vpmm_world *world = atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
     return world == &passing ? NULL : world;
 }
 
-static bool has_pool(const struct world *world)
+static bool has_pool(const struct vpmm_world *world)
 {
     for (int device = 0; device < VPMM_DEVICES_MAX; device++) {
         if (vpmm_router_heap(world->router, device))
@@ -77,7 +64,7 @@ static bool has_pool(const struct world *world)
 
 /* Several threads may be interrupted at once: one of them writes, and begins anew for those that
  * came meanwhile. */
-static void dump_in_turn(struct world *world)
+static void dump_in_turn(struct vpmm_world *world)
 {
     unsigned seen = 1;
     if (atomic_fetch_add(&world->n_dumps, 1) != 0)
@@ -91,14 +78,14 @@ static void answer_signal(int number)
 {
     (void)number;
     int saved_errno = errno;
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     if (world)
         dump_in_turn(world);
     errno = saved_errno;
 }
 
 /* A program that answers the signal, or ignores it, keeps doing so. */
-static void install_handler(const struct world *world)
+static void install_handler(const struct vpmm_world *world)
 {
     struct sigaction old;
     int number = world->config.dump_signal;
@@ -112,7 +99,7 @@ static void install_handler(const struct world *world)
 }
 
 /* The program may have put its own in the place of ours. */
-static void remove_handler(const struct world *world)
+static void remove_handler(const struct vpmm_world *world)
 {
     struct sigaction now;
     int number = world->config.dump_signal;
@@ -124,7 +111,7 @@ static void remove_handler(const struct world *world)
  * held. Its own children are no better off. */
 static void become_child(void)
 {
-    struct world *world = atomic_exchange(&made_world, NULL);
+    struct vpmm_world *world = atomic_exchange(&made_world, NULL);
     is_inside = false;
     if (!world)
         return;
@@ -139,9 +126,9 @@ static void become_child(void)
             vpmm_arena_abandon(&world->arena);
     }
     writer = (struct vpmm_trace_writer){0};
-    atomic_store(&vpmm_entry_recorded, had_pool ? NULL : &unknown);
+    atomic_store(&vpmm_present.tracing, had_pool ? &vpmm_no_tracing : NULL);
     atomic_store(&made_world, had_pool ? &passing : NULL);
-    atomic_store(&present.world, had_pool ? &passing : NULL);
+    atomic_store(&vpmm_present.world, had_pool ? &passing : NULL);
 }
 
 static void say_complaints(const struct vpmm_complaints *complaints)
@@ -153,7 +140,7 @@ static void say_complaints(const struct vpmm_complaints *complaints)
 /* Registered after the driver has registered what ends it, this runs before. */
 static void end_threads(void)
 {
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     if (!world)
         return;
     vpmm_idler_end(&world->idler);
@@ -163,7 +150,7 @@ static void end_threads(void)
 
 static void meet_first_heap(void *self)
 {
-    struct world *world = self;
+    struct vpmm_world *world = self;
     install_handler(world);
     say_complaints(&world->complaints);
     bool has_end = (!world->config.idle_ms && !world->ipc) || atexit(end_threads) == 0;
@@ -173,7 +160,7 @@ static void meet_first_heap(void *self)
 }
 
 /* Whatever of it was made. */
-static void discard(struct world *world)
+static void discard(struct vpmm_world *world)
 {
     vpmm_ipc_destroy(world->ipc);
     vpmm_router_destroy(world->router);
@@ -183,7 +170,7 @@ static void discard(struct world *world)
 }
 
 /* Reads the options, and makes the router if they and the driver allow it. */
-static bool furnish(struct world *world)
+static bool furnish(struct vpmm_world *world)
 {
     const struct vpmm_first_heap first_heap = {world, meet_first_heap};
     vpmm_config_read(&world->config, &world->complaints, NULL);
@@ -192,7 +179,7 @@ static bool furnish(struct world *world)
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return false;
     vpmm_log_set_level((int)world->config.log_level);
-    world->has_arena = madvise(&present, sizeof present, MADV_WIPEONFORK) == 0 &&
+    world->has_arena = madvise(&vpmm_present, sizeof vpmm_present, MADV_WIPEONFORK) == 0 &&
                        vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,
                                          vpmm_report_layout());
     const struct vpmm_memory *memory =
@@ -209,9 +196,9 @@ static bool furnish(struct world *world)
     return true;
 }
 
-static struct world *make_world(void)
+static struct vpmm_world *make_world(void)
 {
-    struct world *world = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *world);
+    struct vpmm_world *world = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *world);
     if (!world)
         return &passing;
     if (furnish(world))
@@ -221,7 +208,7 @@ static struct world *make_world(void)
 }
 
 /* Everybody learns of it at once. */
-static void publish(struct world *world)
+static void publish(struct vpmm_world *world)
 {
     if (world->has_arena)
         vpmm_arena_publish(&world->arena, world->router);
@@ -230,20 +217,20 @@ static void publish(struct world *world)
 
 /* The world of this process, or NULL while no driver is loaded. Racing threads each make one, and
  * one is kept: without a lock, no fork can leave a child with a lock that nobody gives back. */
-static struct world *find_world(void)
+static struct vpmm_world *find_world(void)
 {
     bool was_made = atomic_load(&made_world) != NULL;
-    if (was_made && !atomic_load(&present.world))
+    if (was_made && !atomic_load(&vpmm_present.world))
         become_child();
-    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
+    struct vpmm_world *world = atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
     if (world || !vpmm_original_find())
         return world;
-    struct world *made = make_world();
+    struct vpmm_world *made = make_world();
     if (made != &passing && pthread_atfork(NULL, NULL, become_child) != 0) {
         discard(made);
         made = &passing;
     }
-    if (atomic_compare_exchange_strong(&present.world, &world, made)) {
+    if (atomic_compare_exchange_strong(&vpmm_present.world, &world, made)) {
         publish(made);
         return made;
     }
@@ -255,7 +242,7 @@ static struct world *find_world(void)
 VPMM_APART static struct vpmm_router *enter_first(void)
 {
     is_inside = true;
-    struct world *world = find_world();
+    struct vpmm_world *world = find_world();
     if (world && world->router)
         return world->router;
     is_inside = false;
@@ -266,7 +253,7 @@ struct vpmm_router *vpmm_enter(void)
 {
     if (is_inside)
         return NULL;
-    struct world *world = atomic_load_explicit(&present.world, memory_order_acquire);
+    struct vpmm_world *world = atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
     if (!world || !world->router)
         return enter_first();
     is_inside = true;
@@ -282,23 +269,25 @@ void vpmm_leave(void)
 VPMM_APART static struct vpmm_tracing *find_tracing(void)
 {
     is_inside = true;
-    struct world *world = find_world();
+    struct vpmm_world *world = find_world();
     enum vpmm_status status = world ? VPMM_INVALID : VPMM_NOT_READY;
     if (world && world->router && world->config.trace_path[0])
         status = vpmm_tracing_open(&world->tracing, &world->config);
-    struct vpmm_tracing *tracing = status ? NULL : &world->tracing;
+    struct vpmm_tracing *tracing = status ? &vpmm_no_tracing : &world->tracing;
     if (status != VPMM_NOT_READY)
-        atomic_store(&vpmm_entry_recorded, tracing);
+        atomic_store(&vpmm_present.tracing, tracing);
     is_inside = false;
     return tracing;
 }
 
 struct vpmm_tracing *vpmm_entry_tracing(void)
 {
-    struct vpmm_tracing *tracing = atomic_load(&vpmm_entry_recorded);
     if (is_inside)
         return NULL;
-    return tracing == &unknown ? find_tracing() : tracing;
+    struct vpmm_tracing *tracing = atomic_load(&vpmm_present.tracing);
+    if (!tracing)
+        tracing = find_tracing();
+    return tracing == &vpmm_no_tracing ? NULL : tracing;
 }
 
 struct vpmm_trace_writer *vpmm_entry_writer(void)
@@ -313,20 +302,20 @@ void vpmm_stay(void)
 
 struct vpmm_ipc *vpmm_entry_ipc(void)
 {
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     return world ? world->ipc : NULL;
 }
 
 void vpmm_entry_set_primary(CUdevice device, CUcontext context)
 {
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     if (world && device >= 0 && device < VPMM_DEVICES_MAX)
         atomic_store(&world->primaries[device], context);
 }
 
 CUcontext vpmm_entry_primary(CUdevice device)
 {
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     return world && device >= 0 && device < VPMM_DEVICES_MAX
                ? atomic_load(&world->primaries[device])
                : NULL;
@@ -356,7 +345,7 @@ struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool
 /* At exit: no driver call and no message; only what the user asked for. */
 __attribute__((destructor)) static void finish(void)
 {
-    struct world *world = world_or_null();
+    struct vpmm_world *world = world_or_null();
     if (world && world->ipc)
         vpmm_ipc_end(world->ipc);
     if (world && world->config.stats && has_pool(world))

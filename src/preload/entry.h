@@ -19,13 +19,26 @@
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
 
-/* What VPMM_TRACE asks for: NULL where nothing is recorded, or by whoever has to find that out yet.
- */
-extern _Atomic(struct vpmm_tracing *) vpmm_entry_recorded;
+/* The largest page that a machine of this kind may have. */
+#ifdef __aarch64__
+#    define VPMM_OS_PAGE_BYTES_MAX 65536
+#else
+#    define VPMM_OS_PAGE_BYTES_MAX 4096
+#endif
+
+/* Alone on its page, which a forked child finds cleared: it must not change what it shares with its
+ * parent, and not every fork calls our handler. */
+extern struct vpmm_present {
+    _Alignas(VPMM_OS_PAGE_BYTES_MAX) _Atomic(struct vpmm_world *) world;
+    /* What VPMM_TRACE asks for: vpmm_no_tracing where nothing is recorded; NULL: somebody has to
+     * find that out yet. */
+    _Atomic(struct vpmm_tracing *) tracing;
+} vpmm_present;
+extern struct vpmm_tracing vpmm_no_tracing;
 static inline bool vpmm_is_recorded(void)
 {
     return __builtin_expect(
-        atomic_load_explicit(&vpmm_entry_recorded, memory_order_relaxed) != NULL, 0);
+        atomic_load_explicit(&vpmm_present.tracing, memory_order_relaxed) != &vpmm_no_tracing, 0);
 }
 /* Where the call is to be recorded; NULL: nowhere, or it comes out of our own code. */
 struct vpmm_tracing *vpmm_entry_tracing(void);
