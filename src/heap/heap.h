@@ -137,12 +137,35 @@ bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address);
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out);
 
+/* What the heap has at one moment, in pages. */
+struct vpmm_heap_account {
+    struct vpmm_pool_totals totals;
+    /* Freed, and not known complete: free with such a fence, in a front cache or not, or claimed
+     * by a free, be it under way, withheld or lost. A page that a free just claims may count both
+     * to this and to what is live; none counts to neither. */
+    uint64_t pending_pages;
+    uint64_t ready_pages;                /* free, and complete */
+    uint64_t withheld_pages, lost_pages; /* of the pending ones */
+};
+
 /* Empties the front caches, and makes the fences of all that was freed into them recorded ones
  * (driver). */
 void vpmm_heap_gather(struct vpmm_heap *heap);
 
 /* Learns what has completed and unmaps what may be unmapped. */
 void vpmm_heap_reap(struct vpmm_heap *heap);
+
+/* What is live and what is not reusable yet, so that no page that was freed is missing: see struct
+ * vpmm_heap_account. No driver. */
+void vpmm_heap_account(struct vpmm_heap *heap, struct vpmm_heap_account *account_out);
+/* The same, but false where a lock is held: for the end of the process. */
+bool vpmm_heap_try_account(struct vpmm_heap *heap, struct vpmm_heap_account *account_out);
+
+/* Waits on the host for all that is pending now, whatever it takes, and learns that it is complete
+ * (driver). What cannot be waited for stays pending, and does not keep the rest from being waited
+ * for; the first failure is told: CAPTURED where a capture keeps a fence from being recorded, or
+ * the driver's. Not where the program did not ask for it. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap);
 
 /* Tries unmaps that failed again, and gives wholly free, complete extents back to the device until
  * `bytes` are given back; returns how many bytes both unmapped. */

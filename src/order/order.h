@@ -190,6 +190,11 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_context(struct vpmm_order *orde
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order,
                                                           struct vpmm_context *context);
 
+/* The same for whoever asks for that very wait, whatever the fence covers. A part whose record is
+ * not made yet is not waited for (CAPTURED), and one that cannot be does not keep the others from
+ * being waited for: the first failure is told, and what failed stays as it was. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fence);
+
 /* Makes later work of `stream` wait for `fence` on the device (driver). All or nothing is not
  * promised: after a failure some parts may be waited for, which is harmless. INVALID as above. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_stream(struct vpmm_order *order, vpmm_fence fence,

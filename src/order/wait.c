@@ -46,6 +46,18 @@ static void await_departure(struct vpmm_order *order, vpmm_fence fence)
         vpmm_condition_wait(&order->calmed, &order->lock);
 }
 
+/* Of a part that has an event. */
+static enum vpmm_status wait_for(struct vpmm_order *order, const struct vpmm_slot_view *view)
+{
+    vpmm_lock_take(&order->lock);
+    await_departure(order, view->event_fence);
+    enum vpmm_status status =
+        vpmm_fence_observe(order, view->event_fence, order->driver->event_synchronize);
+    vpmm_joined_sweep(order);
+    vpmm_lock_give(&order->lock);
+    return status;
+}
+
 enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence)
 {
     const struct vpmm_driver *driver = order->driver;
@@ -57,15 +69,28 @@ enum vpmm_status vpmm_order_wait_host(struct vpmm_order *order, vpmm_fence fence
     enum vpmm_status status = driver->capture_relax(driver->self, &mode);
     if (status)
         return status;
-    while (!status && vpmm_part_next(order, &fence, &part, &view)) {
-        vpmm_lock_take(&order->lock);
-        await_departure(order, view.event_fence);
-        status = vpmm_fence_observe(order, view.event_fence, driver->event_synchronize);
-        vpmm_joined_sweep(order);
-        vpmm_lock_give(&order->lock);
-    }
+    while (!status && vpmm_part_next(order, &fence, &part, &view))
+        status = wait_for(order, &view);
     driver->capture_restore(driver->self, mode);
     return status;
+}
+
+enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fence)
+{
+    const struct vpmm_driver *driver = order->driver;
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    int mode;
+    enum vpmm_status first = driver->capture_relax(driver->self, &mode);
+    if (first)
+        return first;
+    while (vpmm_part_next(order, &fence, &part, &view)) {
+        bool has_event = view.kind == VPMM_FENCE_IS_STREAM || view.kind == VPMM_FENCE_IS_CONTEXT;
+        enum vpmm_status status = has_event ? wait_for(order, &view) : VPMM_CAPTURED;
+        first = first ? first : status;
+    }
+    driver->capture_restore(driver->self, mode);
+    return first;
 }
 
 /* Makes the stream wait for one recorded fence. */

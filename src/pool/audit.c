@@ -10,6 +10,7 @@ struct sums {
     uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_regions, cached_pages;
+    uint64_t waiting_pages;
     uint64_t growable, growable_pending, idle_zombies;
     uint64_t whole_pages, n_listed, n_miscounted;
 };
@@ -60,6 +61,7 @@ static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region
     if (state != VPMM_REGION_FREE)
         return;
     *(waits ? &sums->pending : &sums->complete) += 1;
+    sums->waiting_pages += waits ? span.pages : 0;
     *(waits ? &sums->growable_pending : &sums->growable) += can_grow;
     sums->whole_pages += waits ? 0 : vpmm_extent_whole_pages(pool, &span);
 }
@@ -309,6 +311,8 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
         if (sums->regions[i] != vpmm_atomic_load(&counters->regions[i]) ||
             sums->pages[i] != vpmm_atomic_load(&counters->pages[i]))
             return "the running totals of a state are not the sums over its regions";
+    if (sums->waiting_pages != vpmm_atomic_load(&counters->waiting_pages))
+        return "the running total of what waits is not the sum over such regions";
     struct vpmm_share_sum cached;
     vpmm_shares_sum(pool, &cached);
     if (sums->cached_regions != cached.cached_regions || sums->cached_pages != cached.cached_pages)

@@ -95,6 +95,13 @@ static bool has_hole_at_right(const struct vpmm_pool *pool, const struct vpmm_re
            is_there(pool, vpmm_region_at(root, end), VPMM_REGION_HOLE, root, end, UINT64_MAX);
 }
 
+/* With the lock: no other thread writes it. */
+static void change_waiting(struct vpmm_pool *pool, uint64_t pages)
+{
+    vpmm_atomic64 *total = &pool->counters.waiting_pages;
+    vpmm_atomic_store(total, vpmm_atomic_load(total) + pages);
+}
+
 static void add_free(struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
@@ -103,6 +110,7 @@ static void add_free(struct vpmm_pool *pool, uint32_t number)
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_insert(&pool->pending, number);
         vpmm_tree_insert(&pool->waiting_regions.tree, number);
+        change_waiting(pool, vpmm_region_pages(region));
         return;
     }
     struct vpmm_span span = vpmm_region_span(pool, region);
@@ -117,6 +125,7 @@ static void drop_free(struct vpmm_pool *pool, uint32_t number)
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_remove(&pool->pending, number);
         vpmm_tree_remove(&pool->waiting_regions.tree, number);
+        change_waiting(pool, -vpmm_region_pages(region));
         return;
     }
     struct vpmm_span span = vpmm_region_span(pool, region);

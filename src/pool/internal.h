@@ -86,6 +86,7 @@ struct vpmm_waiting {
 struct vpmm_counters {
     vpmm_atomic64 regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
     vpmm_atomic64 live_bytes, root_pages;
+    vpmm_atomic64 waiting_pages, claimed_pages; /* see struct vpmm_pool_totals */
     struct vpmm_tally tally;
     vpmm_atomic64 extents, held_pages, mappings;
     vpmm_atomic64 live_pages_peak, held_pages_peak;

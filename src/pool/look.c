@@ -122,6 +122,7 @@ void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *tot
         .live_bytes = vpmm_atomic_load(&counters->live_bytes) + cached.live_bytes,
         .free_regions = vpmm_atomic_load(&regions[VPMM_REGION_FREE]) + cached.cached_regions,
         .free_pages = vpmm_atomic_load(&pages[VPMM_REGION_FREE]) + cached.cached_pages,
+        .waiting_pages = vpmm_atomic_load(&counters->waiting_pages),
         .hole_regions = vpmm_atomic_load(&regions[VPMM_REGION_HOLE]),
         .hole_pages = vpmm_atomic_load(&pages[VPMM_REGION_HOLE]),
         .zombie_regions = vpmm_atomic_load(&regions[VPMM_REGION_ZOMBIE]),
@@ -139,6 +140,8 @@ void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *tot
         .created_pages = vpmm_atomic_load(&counters->created_pages),
         .released_pages = vpmm_atomic_load(&counters->released_pages),
     };
+    /* After what is live: what is claimed meanwhile counts twice, not at all never. */
+    totals_out->claimed_pages = vpmm_atomic_load(&counters->claimed_pages);
     /* What front caches made live again is in no peak yet. */
     if (totals_out->live_pages_peak < totals_out->live_pages)
         totals_out->live_pages_peak = totals_out->live_pages;

@@ -74,6 +74,8 @@ struct vpmm_pool_totals {
     uint64_t roots, root_pages;
     uint64_t live_regions, live_pages, live_bytes; /* bytes as requested */
     uint64_t free_regions, free_pages;             /* reusable now or later */
+    uint64_t waiting_pages; /* of those in no front cache: not known complete when last looked at */
+    uint64_t claimed_pages; /* of the busy ones: vpmm_pool_free has not followed vpmm_pool_claim */
     uint64_t hole_regions, hole_pages;
     uint64_t zombie_regions, zombie_pages;
     uint64_t busy_regions, busy_pages;

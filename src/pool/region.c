@@ -140,6 +140,8 @@ bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint6
     if (!vpmm_region_swap_live(region, word, VPMM_REGION_BUSY))
         return false;
     struct vpmm_tallied block = {view->pages, view->owner.bytes, vpmm_word_tallied(word)};
+    /* First, so that whoever adds the two up later misses no page. */
+    vpmm_atomic_add(&pool->counters.claimed_pages, view->pages);
     discount(pool, VPMM_REGION_LIVE, &block);
     count(pool, VPMM_REGION_BUSY, &block);
     return true;

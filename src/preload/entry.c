@@ -260,6 +260,30 @@ struct vpmm_router *vpmm_enter(void)
     return world->router;
 }
 
+/* A program may ask before its driver is loaded: then only its options tell. */
+static bool may_have_router(void)
+{
+    struct vpmm_config config;
+    struct vpmm_complaints complaints;
+    vpmm_config_read(&config, &complaints, NULL);
+    return !config.disable && config.active;
+}
+
+struct vpmm_router *vpmm_enter_made(bool *passes_out)
+{
+    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    *passes_out = world ? !world->router : !may_have_router();
+    if (is_inside || !world || !world->router)
+        return NULL;
+    is_inside = true;
+    return world->router;
+}
+
+bool vpmm_entry_is_inside(void)
+{
+    return is_inside;
+}
+
 void vpmm_leave(void)
 {
     is_inside = false;

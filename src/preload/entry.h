@@ -12,12 +12,20 @@
 #include "route/route.h"
 
 #include <cuda.h>
+#include <stdbool.h>
 
 /* The router, with the calling thread marked as inside us until vpmm_leave; or NULL where the
  * original function must serve: disabled, not active in this program, a forked child whose parent
  * had a pool, or a call out of our own code. */
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
+
+/* The same for the public interface, which makes nothing: NULL too where there is no router yet.
+ * `passes_out`: there will be none. */
+struct vpmm_router *vpmm_enter_made(bool *passes_out);
+
+/* Whether the calling thread is inside us now. */
+bool vpmm_entry_is_inside(void);
 
 /* The largest page that a machine of this kind may have. */
 #ifdef __aarch64__

@@ -269,19 +269,34 @@ static uint64_t count_requests(const struct vpmm_heap *heap)
     return counts.mallocs + counts.frees + counts.failures;
 }
 
-static void give_back(struct vpmm_router *router, struct vpmm_heap *heap)
+bool vpmm_router_trim(struct vpmm_router *router, struct vpmm_heap *heap, uint64_t keep_bytes,
+                      uint64_t *given_back_out)
 {
     const struct vpmm_driver *driver = router->driver;
     int mode;
     if (driver->capture_relax(driver->self, &mode))
-        return;
-    (void)vpmm_heap_trim_to(heap, 0);
+        return false;
+    *given_back_out = vpmm_heap_trim_to(heap, keep_bytes);
     driver->capture_restore(driver->self, mode);
+    return true;
+}
+
+enum vpmm_status vpmm_router_reap(struct vpmm_router *router, struct vpmm_heap *heap)
+{
+    const struct vpmm_driver *driver = router->driver;
+    int mode;
+    enum vpmm_status status = driver->capture_relax(driver->self, &mode);
+    if (status)
+        return status;
+    status = vpmm_heap_synchronize(heap);
+    driver->capture_restore(driver->self, mode);
+    return status;
 }
 
 void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet)
 {
     uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    uint64_t given_back;
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
         uint64_t requests = count_requests(heap);
@@ -289,7 +304,7 @@ void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet)
         quiet->requests[i] = requests;
         if (quiet->looks[i] == quiet->looks_min) {
             quiet->looks[i] = 0;
-            give_back(router, heap);
+            (void)vpmm_router_trim(router, heap, 0, &given_back);
         }
     }
 }

@@ -165,6 +165,15 @@ struct vpmm_quiet {
  * work was not complete may be by then. Needs no current context. */
 void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet);
 
+/* What the program asks of a device's heap by the public interface: vpmm_heap_trim_to and
+ * vpmm_heap_synchronize, where the calling thread's captures are none the worse for it. The former
+ * returns false, and the latter the driver's answer, where that cannot be had. Need no current
+ * context. */
+bool vpmm_router_trim(struct vpmm_router *router, struct vpmm_heap *heap, uint64_t keep_bytes,
+                      uint64_t *given_back_out);
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_reap(struct vpmm_router *router,
+                                                  struct vpmm_heap *heap);
+
 /* Where the pool of the current context's device is limited: how much it may hold, and how much
  * more than it holds. */
 bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t *left_out);

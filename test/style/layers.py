@@ -15,12 +15,13 @@ MAY_INCLUDE = {
     "observe": ["base"],
     "route": ["base", "driver/driver.h", "pool", "order", "heap", "config", "observe/log.h"],
     "preload": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "ipc", "config", "observe",
-                "report", "route", "trace"],
+                "report", "route", "trace", "vpmm"],
     "sim": ["base", "driver/driver.h"],
     "trace": ["base", "vpmm"],
     "report": ["base", "pool", "order", "heap", "config", "observe", "route", "vpmm"],
     "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "trace"],
     "python": [],
+    "api": ["vpmm"],
     "cli": ["base", "config", "observe", "report", "replay", "trace", "vpmm"],
 }
 # The headers of a folder that others may see; base is all facade.
