@@ -35,6 +35,9 @@ int vpmm_cli_wrong_option(const char *command, int found, char *const *argv);
 /* A whole number from `least` to `most`; false where `text` is none. */
 bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *number_out);
 
+/* The help topic that the option table is. */
+int vpmm_cli_show_options(void);
+
 int vpmm_cli_dump(int argc, char **argv);
 int vpmm_cli_help(int argc, char **argv);
 int vpmm_cli_plot(int argc, char **argv);

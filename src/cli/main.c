@@ -13,6 +13,7 @@
 static const char help_help[] = "usage: vpmm help [TOPIC]\n";
 
 static const struct vpmm_command commands[] = {
+    {"run", vpmm_cli_run, "start a program with the library preloaded", vpmm_help_run},
     {"dump", vpmm_cli_dump, "show every region of a process's pool", vpmm_help_dump},
     {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
     {"top", vpmm_cli_top, "watch all processes that have a pool", vpmm_help_top},
@@ -25,6 +26,16 @@ const struct vpmm_command *vpmm_command_at(unsigned number)
 {
     return number < COMMANDS ? &commands[number] : NULL;
 }
+
+/* What there is help about besides commands. */
+static const struct {
+    const char *name;
+    int (*show)(void);
+    const char *summary;
+} topics[] = {
+    {"options", vpmm_cli_show_options, "what the library reads from the environment"},
+};
+#define TOPICS (sizeof topics / sizeof topics[0])
 
 static const struct vpmm_command *find_command(const char *name)
 {
@@ -85,7 +96,10 @@ static void show_commands(void)
     printf("usage: vpmm COMMAND [ARGUMENTS]\n\n");
     for (unsigned i = 0; i < COMMANDS; i++)
         printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-    printf("\n'vpmm help COMMAND' tells more of each.\n");
+    printf("\nor about:\n\n");
+    for (unsigned i = 0; i < TOPICS; i++)
+        printf("  %-8s %s\n", topics[i].name, topics[i].summary);
+    printf("\n'vpmm help COMMAND' or 'vpmm help TOPIC' tells more of each.\n");
 }
 
 int vpmm_cli_help(int argc, char **argv)
@@ -96,6 +110,9 @@ int vpmm_cli_help(int argc, char **argv)
         show_commands();
         return 0;
     }
+    for (unsigned i = 0; i < TOPICS; i++)
+        if (strcmp(topics[i].name, argv[1]) == 0)
+            return topics[i].show();
     const struct vpmm_command *command = find_command(argv[1]);
     if (!command)
         return vpmm_cli_wrong("", "there is no help about '%s'", argv[1]);

@@ -13,6 +13,8 @@
 /* Variables of the simulated device, which reads them itself. */
 #define SIM_PREFIX "VPMM_SIM_"
 #define NAME_MAX_LENGTH 32u
+/* Where the command finds the library. */
+#define LIBRARY_NAME "VPMM_LIBRARY"
 /* Of a value that a complaint shows. */
 #define SHOWN_MAX_LENGTH 64
 
@@ -135,6 +137,8 @@ static const char *value_of(char *const *environment, const char *name)
 
 static bool is_known(const char *name, size_t length)
 {
+    if (length == strlen(LIBRARY_NAME) && memcmp(name, LIBRARY_NAME, length) == 0)
+        return true;
     for (size_t i = 0; i < N_OPTIONS; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
             return true;
