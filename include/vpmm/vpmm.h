@@ -136,7 +136,7 @@ enum vpmm_result vpmm_trim(int device, uint64_t keep_bytes, uint64_t *given_back
 enum vpmm_result vpmm_reap(int device, uint64_t *pending_bytes_out);
 
 /* Writes every region of every pool to the descriptor `fd`, as the dump signal does: docs/DUMP.md.
- * DONE, NOT_LOADED, NOT_ACTIVE, WRONG, BUSY. */
+ * DONE, NOT_LOADED, NOT_ACTIVE, NO_POOL (there is none at all), WRONG, BUSY. */
 enum vpmm_form {
     VPMM_AS_TEXT = 0,
     VPMM_AS_JSON = 1

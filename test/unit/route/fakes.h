@@ -32,7 +32,7 @@ struct vpmm_heap {
     uint64_t freed_address, given_up_address;
     uint64_t held;
     struct vpmm_heap_counts counts;
-    unsigned n_trims_to_nothing;
+    unsigned n_trims_to_nothing, n_synchronizations;
     uint64_t releasable, trimmed; /* what is complete shows once the heap was reaped */
     bool is_reaped;
     bool is_destroyed;

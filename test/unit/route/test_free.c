@@ -134,6 +134,25 @@ static void memory_goes_back_on_the_current_device(void **state)
     assert_true(relieve(1));
 }
 
+/* No capture of the calling thread ends because the program asks for something here. */
+static void the_program_is_served_with_captures_at_ease(void **state)
+{
+    (void)state;
+    uint64_t given_back = 1;
+    (void)sync_malloc(4 * MIB);
+    struct vpmm_heap *heap = &fakes.heaps[0];
+    assert_true(vpmm_router_trim(fixture.router, heap, 0, &given_back));
+    assert_int_equal(given_back, 0);
+    assert_int_equal(heap->n_trims_to_nothing, 1);
+    assert_int_equal(vpmm_router_reap(fixture.router, heap), VPMM_FAILED);
+    assert_int_equal(heap->n_synchronizations, 1);
+    assert_false(fakes.is_relaxed);
+    fakes.relax_status = VPMM_SHUT_DOWN;
+    assert_false(vpmm_router_trim(fixture.router, heap, 0, &given_back));
+    assert_int_equal(vpmm_router_reap(fixture.router, heap), VPMM_SHUT_DOWN);
+    assert_int_equal(heap->n_trims_to_nothing + heap->n_synchronizations, 2);
+}
+
 /* How often the heap of `device` was trimmed by so many looks. */
 static unsigned trims_of(struct vpmm_quiet *quiet, int device, int n_looks)
 {
@@ -228,6 +247,7 @@ int main(void)
         FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),
         FIXTURE_TEST(idle_memory_goes_back),
+        FIXTURE_TEST(the_program_is_served_with_captures_at_ease),
         FIXTURE_TEST(a_router_that_cannot_be_made_leaves_nothing),
         FIXTURE_TEST(a_free_goes_into_the_cache_of_the_heap_that_has_it),
         FIXTURE_TEST(heaps_are_looked_up_by_device),
