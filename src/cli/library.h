@@ -3,7 +3,7 @@
 #ifndef VPMM_CLI_LIBRARY_H
 #define VPMM_CLI_LIBRARY_H
 
-#include <limits.h>
+#include <linux/limits.h>
 #include <stdbool.h>
 
 enum vpmm_library_problem {

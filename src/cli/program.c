@@ -110,8 +110,9 @@ void vpmm_program_look(const char *path, struct vpmm_program *program_out)
 {
     memset(program_out, 0, sizeof *program_out);
     (void)snprintf(program_out->path, sizeof program_out->path, "%s", path);
-    for (int n = 0; n < SCRIPTS_MAX && look_once(program_out); n++)
-        continue;
+    int n = 0;
+    while (n < SCRIPTS_MAX && look_once(program_out))
+        n++;
 }
 
 static bool is_executable(const char *path)

@@ -3,7 +3,7 @@
 #ifndef VPMM_CLI_PROGRAM_H
 #define VPMM_CLI_PROGRAM_H
 
-#include <limits.h>
+#include <linux/limits.h>
 #include <stdbool.h>
 
 struct vpmm_program {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define NAME "run"
@@ -19,6 +20,7 @@
 #define NOT_FOUND 127
 #define PREFIX "VPMM_"
 #define SETTINGS_MAX 64
+#define NAME_ROOM 64
 
 /* Under these PyTorch asks for each tensor; the second is what newer releases read. */
 #define TORCH_VALUE "backend:cudaMallocAsync"
@@ -62,7 +64,7 @@ struct order {
     char *settings[SETTINGS_MAX + 1]; /* "VPMM_NAME=VALUE", NULL behind the last */
     size_t n_settings;
     const char *library;
-    bool is_for_torch, is_verbose;
+    bool is_for_torch, is_verbose, asks_for_help;
 };
 
 enum {
@@ -102,39 +104,39 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 
 /* ---- settings ---- */
 
-/* As the variable has it: "page-size" is VPMM_PAGE_SIZE. */
-static void write_name(char *variable, const char *name, size_t length)
+/* As the variable has it: "page-size" is VPMM_PAGE_SIZE. False: it is too long to be one. */
+static bool write_name(char variable[NAME_ROOM], const char *name, size_t length)
 {
     bool has_prefix = length > strlen(PREFIX) && strncasecmp(name, PREFIX, strlen(PREFIX)) == 0;
-    size_t at = has_prefix ? 0 : strlen(PREFIX);
-    memcpy(variable, PREFIX, at);
-    for (size_t i = 0; i < length; i++) {
-        char c = name[i] == '-' ? '_' : name[i];
-        variable[at++] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+    int written =
+        snprintf(variable, NAME_ROOM, "%s%.*s", has_prefix ? "" : PREFIX, (int)length, name);
+    for (char *at = variable; *at; at++) {
+        if (*at >= 'a' && *at <= 'z')
+            *at = (char)(*at - 'a' + 'A');
+        else if (*at == '-')
+            *at = '_';
     }
-    variable[at] = 0;
+    return written < NAME_ROOM;
 }
 
 /* A later one of the same name takes the place of the one before. */
 static int add_setting(struct order *order, const char *name, size_t length, const char *value)
 {
+    char variable[NAME_ROOM];
+    char *setting;
+    size_t i = 0;
     if (!*value)
         return vpmm_cli_wrong(NAME, "%.*s needs a value", (int)length, name);
-    size_t room = strlen(PREFIX) + length + strlen("=") + strlen(value) + 1;
-    char *setting = malloc(room);
-    if (!setting)
-        return vpmm_cli_fail(NAME, "%s", strerror(errno));
-    write_name(setting, name, length);
-    strcat(setting, "=");
-    size_t beginning = strlen(setting);
-    strcat(setting, value);
-    size_t i = 0;
-    while (i < order->n_settings && strncmp(order->settings[i], setting, beginning) != 0)
+    if (!write_name(variable, name, length))
+        return vpmm_cli_wrong(NAME, "%.*s is not an option", (int)length, name);
+    size_t end = strlen(variable);
+    while (i < order->n_settings &&
+           (strncmp(order->settings[i], variable, end) != 0 || order->settings[i][end] != '='))
         i++;
-    if (i == SETTINGS_MAX) {
-        free(setting);
+    if (i == SETTINGS_MAX)
         return vpmm_cli_wrong(NAME, "more than %d options are set", SETTINGS_MAX);
-    }
+    if (asprintf(&setting, "%s=%s", variable, value) < 0)
+        return vpmm_cli_fail(NAME, "%s", strerror(errno));
     free(order->settings[i]);
     order->settings[i] = setting;
     order->n_settings += i == order->n_settings;
@@ -168,6 +170,9 @@ static int take_option(struct order *order, int found, const char *name, char **
         return 0;
     case 'v':
         order->is_verbose = true;
+        return 0;
+    case 'h':
+        order->asks_for_help = true;
         return 0;
     default:
         return vpmm_cli_wrong_option(NAME, found, argv);
@@ -298,23 +303,26 @@ static int prepare(const struct order *order)
     return status ? status : apply_library(order);
 }
 
+static int take_options(struct order *order, int argc, char **argv)
+{
+    int found, number = 0, status = 0;
+    while (!status && (found = getopt_long(argc, argv, "+:hv", long_options, &number)) != -1)
+        status = take_option(order, found, long_options[number].name, argv);
+    if (!status && !order->asks_for_help && optind == argc)
+        status = vpmm_cli_wrong(NAME, "which program is to run?");
+    return status;
+}
+
 int vpmm_cli_run(int argc, char **argv)
 {
     struct order order = {.n_settings = 0};
-    int found, number = 0, status = 0;
-    while (!status && (found = getopt_long(argc, argv, "+:hv", long_options, &number)) != -1) {
-        if (found == 'h') {
-            fputs(vpmm_help_run, stdout);
-            return 0;
-        }
-        status = take_option(&order, found, long_options[number].name, argv);
+    int status = take_options(&order, argc, argv);
+    if (!status && order.asks_for_help) {
+        fputs(vpmm_help_run, stdout);
+    } else {
+        status = status ? status : prepare(&order);
+        status = status ? status : execute(argv + optind);
     }
-    if (!status && optind == argc)
-        status = vpmm_cli_wrong(NAME, "which program is to run?");
-    if (!status)
-        status = prepare(&order);
-    if (!status)
-        status = execute(argv + optind);
     for (size_t i = 0; i < order.n_settings; i++)
         free(order.settings[i]);
     return status;

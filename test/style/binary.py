@@ -8,6 +8,8 @@ import layers
 
 LIBRARY = "src/preload/libvpmm.so"
 API = "src/preload/api.def"
+# The one name of our own that it exports.
+INTERFACE = "vpmm_interface_1"
 NEEDED = re.compile(r"^(?:libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[-\w]*\.so\.\d)$")
 # Sources that may have variables of their own.
 VARIABLES = {
@@ -47,18 +49,23 @@ def line_of(tree, path, word):
 
 
 def intercepted(tree):
-    """The names that the library is to export, from the one list."""
+    """The names of others that the library is to export, from the one list."""
     text = house.without_comments(tree.read(API))
-    return {"dlsym", "vpmm_interface_1"} | set(re.findall(r"^VPMM_API\((\w+)", text, re.MULTILINE))
+    return {"dlsym"} | set(re.findall(r"^VPMM_API\((\w+)", text, re.MULTILINE))
+
+
+def wanted(tree):
+    """All that it is to export."""
+    return intercepted(tree) | {INTERFACE}
 
 
 def check_exports(tree):
-    """The library exports exactly the names of api.def and dlsym, and no cuda name at all."""
+    """The library exports exactly the names of api.def, dlsym and its own, and no cuda name at all."""
     output = house.tool_output("nm", "-D", "--defined-only", os.path.join(tree.build, LIBRARY))
     exported = {row.split()[-1].split("@")[0] for row in output.splitlines()}
-    for name in sorted(exported - intercepted(tree)):
+    for name in sorted(exported - wanted(tree)):
         yield house.Complaint(API, 1, f"{name} is exported and not on the list")
-    for name in sorted(intercepted(tree) - exported):
+    for name in sorted(wanted(tree) - exported):
         yield house.Complaint(API, line_of(tree, API, name), f"{name} is on the list and not exported")
     for name in sorted(name for name in exported if name.startswith("cuda")):
         yield house.Complaint(API, 1, f"{name}: no name of the runtime may be exported")
@@ -121,10 +128,10 @@ def check_folders(tree):
 
 def check_use(tree):
     """Whatever a source defines for others, another source uses."""
-    objects = tree.objects()
+    objects = tree.objects("cli", "replay")
     used = {name for _, path in objects for name in symbols(path, "--undefined-only")}
     for name, source in sorted(owners(objects).items()):
-        if name not in used | intercepted(tree) | {"main", *UNCALLED}:
+        if name not in used | wanted(tree) | {"main", *UNCALLED}:
             yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
                                   f"{name} is used by no other source: make it static, or delete it")
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 FOLDERS = ["src", "include", "test", "scripts", "docs", ".ci"]
 C_SOURCES = (".c", ".h")
+# Folders of src that no part of libvpmm.so is made of: what is built beside it.
+BESIDE = {"api", "cli", "replay", "sim"}
 SKIP = 77
 
 
@@ -64,15 +66,16 @@ class Tree:
         """The same for C, comments blanked out."""
         return enumerate(without_comments(self.read(path)).splitlines(), 1)
 
-    def objects(self):
-        """(source relative to src/, object) of everything that libvpmm.so is made of."""
+    def objects(self, *beside):
+        """(source relative to src/, object) of everything that libvpmm.so is made of, and of these folders beside it."""
+        left_out = BESIDE - set(beside)
         top = os.path.join(self.build, "src")
         found = []
         for where, _, names in sorted(os.walk(top)):
             folder = os.path.relpath(where, top).split(os.sep)[0]
             found += [(f"{folder}/{name.removesuffix('.o')}", os.path.join(where, name)) for name in sorted(names)
-                      if name.endswith(".c.o") and folder != "sim"]
-        missing = {path.split("/")[1] for path in self.files(".c", under="src")} - {"sim"}
+                      if name.endswith(".c.o") and folder not in left_out]
+        missing = {path.split("/")[1] for path in self.files(".c", under="src")} - left_out
         missing -= {source.split("/")[0] for source, _ in found}
         if missing:
             raise ToolFailed(f"no objects of {', '.join(sorted(missing))} below {top}")

@@ -213,7 +213,8 @@ class Binary(CheckTest):
         self.assertIn("extra is exported", text)
         self.assertIn("cudaFree: no name of the runtime", text)
         self.assertIn(binary.API + ":6: cuTwo is on the list", text)
-        self.link("void dlsym(void) {} void cuOne(void) {} void cuTwo(void) {}")
+        self.assertIn("vpmm_interface_1 is on the list", text)
+        self.link("void dlsym(void) {} void cuOne(void) {} void cuTwo(void) {} void vpmm_interface_1(void) {}")
         self.assertEqual(self.texts(binary.check_exports), "")
 
     def test_needed(self):

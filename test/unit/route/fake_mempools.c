@@ -36,3 +36,11 @@ uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool)
 {
     return ((const struct vpmm_heap *)pool)->mempool_live == mempool ? 4096 : 0;
 }
+
+enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
+{
+    assert_true(vpmm_lock_none_held());
+    assert_true(fakes.is_relaxed);
+    heap->n_synchronizations++;
+    return VPMM_FAILED;
+}

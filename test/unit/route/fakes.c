@@ -268,14 +268,6 @@ uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes)
     return 0;
 }
 
-enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
-{
-    assert_true(vpmm_lock_none_held());
-    assert_true(fakes.is_relaxed);
-    heap->n_synchronizations++;
-    return VPMM_FAILED;
-}
-
 /* What it has cached is one block, of the stream that freed it. */
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out)
