@@ -18,9 +18,6 @@ struct vpmm_command {
     const char *help;    /* for `vpmm help NAME`: usage, options, examples */
 };
 
-/* The table, in the order in which --help shows it; NULL past the last. */
-const struct vpmm_command *vpmm_command_at(unsigned number);
-
 /* One line on standard error: "vpmm NAME: TEXT". Returns VPMM_CLI_FAILED. */
 int vpmm_cli_fail(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -39,7 +36,6 @@ bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *
 int vpmm_cli_show_options(void);
 
 int vpmm_cli_dump(int argc, char **argv);
-int vpmm_cli_help(int argc, char **argv);
 int vpmm_cli_plot(int argc, char **argv);
 int vpmm_cli_replay(int argc, char **argv);
 int vpmm_cli_run(int argc, char **argv);

@@ -12,20 +12,17 @@
 
 static const char help_help[] = "usage: vpmm help [TOPIC]\n";
 
+static int show_help(int argc, char **argv);
+
 static const struct vpmm_command commands[] = {
     {"run", vpmm_cli_run, "start a program with the library preloaded", vpmm_help_run},
     {"dump", vpmm_cli_dump, "show every region of a process's pool", vpmm_help_dump},
     {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
     {"top", vpmm_cli_top, "watch all processes that have a pool", vpmm_help_top},
     {"trace", vpmm_cli_trace, "summarise a trace, or convert it to another form", vpmm_help_trace},
-    {"help", vpmm_cli_help, "say how a command is used", help_help},
+    {"help", show_help, "say how a command is used", help_help},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
-
-const struct vpmm_command *vpmm_command_at(unsigned number)
-{
-    return number < COMMANDS ? &commands[number] : NULL;
-}
 
 /* What there is help about besides commands. */
 static const struct {
@@ -102,7 +99,7 @@ static void show_commands(void)
     printf("\n'vpmm help COMMAND' or 'vpmm help TOPIC' tells more of each.\n");
 }
 
-int vpmm_cli_help(int argc, char **argv)
+static int show_help(int argc, char **argv)
 {
     if (argc > 2)
         return vpmm_cli_wrong("", "help is about one thing at a time");
@@ -127,7 +124,7 @@ static int run_command(int argc, char **argv)
         return VPMM_CLI_WRONG;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return vpmm_cli_help(argc - 1, argv + 1);
+        return show_help(argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0) {
         puts("vpmm " VPMM_VERSION);
         return 0;

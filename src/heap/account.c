@@ -43,19 +43,6 @@ void vpmm_heap_account(struct vpmm_heap *heap, struct vpmm_heap_account *account
     vpmm_lock_give(&heap->lock);
 }
 
-bool vpmm_heap_try_account(struct vpmm_heap *heap, struct vpmm_heap_account *account_out)
-{
-    if (!vpmm_lock_try(&heap->lock))
-        return false;
-    bool holds_all = vpmm_lanes_try_hold(heap);
-    if (holds_all) {
-        take_account(heap, account_out);
-        vpmm_lanes_let_go(heap);
-    }
-    vpmm_lock_give(&heap->lock);
-    return holds_all;
-}
-
 /* Fences are numbered in their order, so that these two bound what was pending at first and has not
  * been waited for. */
 struct range {

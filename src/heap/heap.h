@@ -158,8 +158,6 @@ void vpmm_heap_reap(struct vpmm_heap *heap);
 /* What is live and what is not reusable yet, so that no page that was freed is missing: see struct
  * vpmm_heap_account. No driver. */
 void vpmm_heap_account(struct vpmm_heap *heap, struct vpmm_heap_account *account_out);
-/* The same, but false where a lock is held: for the end of the process. */
-bool vpmm_heap_try_account(struct vpmm_heap *heap, struct vpmm_heap_account *account_out);
 
 /* Waits on the host for all that is pending now, whatever it takes, and learns that it is complete
  * (driver). What cannot be waited for stays pending, and does not keep the rest from being waited

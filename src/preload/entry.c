@@ -215,14 +215,20 @@ static void publish(struct vpmm_world *world)
     atomic_store(&made_world, world);
 }
 
-/* The world of this process, or NULL while no driver is loaded. Racing threads each make one, and
- * one is kept: without a lock, no fork can leave a child with a lock that nobody gives back. */
-static struct vpmm_world *find_world(void)
+/* The one that was made in this process; NULL: none yet. */
+static struct vpmm_world *find_made(void)
 {
     bool was_made = atomic_load(&made_world) != NULL;
     if (was_made && !atomic_load(&vpmm_present.world))
         become_child();
-    struct vpmm_world *world = atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
+    return atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
+}
+
+/* The world of this process, or NULL while no driver is loaded. Racing threads each make one, and
+ * one is kept: without a lock, no fork can leave a child with a lock that nobody gives back. */
+static struct vpmm_world *find_world(void)
+{
+    struct vpmm_world *world = find_made();
     if (world || !vpmm_original_find())
         return world;
     struct vpmm_world *made = make_world();
@@ -271,7 +277,7 @@ static bool may_have_router(void)
 
 struct vpmm_router *vpmm_enter_made(bool *passes_out)
 {
-    struct world *world = atomic_load_explicit(&the_world, memory_order_acquire);
+    struct vpmm_world *world = find_made();
     *passes_out = world ? !world->router : !may_have_router();
     if (is_inside || !world || !world->router)
         return NULL;

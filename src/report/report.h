@@ -42,7 +42,7 @@ bool vpmm_report_has_pool(struct vpmm_router *router, int device);
 struct vpmm_report_device {
     int device;
     uint64_t page_bytes, limit_bytes; /* 0: no limit */
-    uint64_t pending_pages;           /* free, but the work of their last owners is not known
+    uint64_t pending_pages;           /* freed, but the work of their last owners is not known
                                          complete */
     struct vpmm_pool_totals totals;
     struct vpmm_heap_counts counts;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* The last figure is the audit's, which only the process itself can make. */
-#define FIGURES 33
+#define FIGURES 34
 #define FIGURES_SEEN (FIGURES - 1)
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
@@ -40,8 +40,10 @@ unsigned vpmm_report_devices(struct vpmm_router *router,
         device->device = vpmm_heap_device(heaps[i]);
         device->page_bytes = vpmm_heap_page_bytes(heaps[i]);
         device->limit_bytes = vpmm_heap_limit_bytes(heaps[i]);
-        device->pending_pages = count_pending(pool, vpmm_router_order(router));
+        /* What is live first: what is freed meanwhile may count twice, but is not missed. */
         vpmm_pool_totals(pool, &device->totals);
+        device->pending_pages =
+            device->totals.claimed_pages + count_pending(pool, vpmm_router_order(router));
         vpmm_heap_counts(heaps[i], &device->counts);
     }
     return n;
@@ -69,8 +71,10 @@ static void fill_figures(const struct vpmm_report_device *device, uint64_t broke
         {"held_peak_bytes", "most ever held", totals->held_pages_peak * page_bytes, true, 0},
         {"limit_bytes", "may be held (0: no limit)", device->limit_bytes, true, 0},
         {"reusable_bytes", "free, now or later", totals->free_pages * page_bytes, true, 0},
-        {"pending_bytes", "free once work is complete", device->pending_pages * page_bytes, true,
-         0},
+        {"pending_bytes", "freed, and work not known complete", device->pending_pages * page_bytes,
+         true, 0},
+        {"outstanding_bytes", "live and pending",
+         (totals->live_pages + device->pending_pages) * page_bytes, true, 0},
         {"zombie_bytes", "old addresses", totals->zombie_pages * page_bytes, true, 0},
         {"busy_bytes", "changing", totals->busy_pages * page_bytes, true, 0},
         {"quarantined_bytes", "could not be unmapped", totals->quarantined_pages * page_bytes, true,
