@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A program that was linked to libvpmm_api.a, bare and preloaded, on the simulated device."""
+import json
 import os
 import unittest
 
@@ -90,6 +91,20 @@ class Interface(unittest.TestCase):
             "reap: done: pending 0",
             "snapshot: done: live 16 requested 16 pending 0 outstanding 16 ready 32 held 48"])
         self.assert_does_nothing(lines[2:], LEFT_ALONE, "0.1.0")
+
+    def test_several_devices(self):
+        self.assertEqual(self.play("devices", VPMM_SIM_DEVICES=2), [
+            "devices: 0 1 -1", "reap: done: pending 0", "one: done: 32", "all: done: 16"])
+
+    def test_several_threads(self):
+        """Each finds at least its own blocks outstanding, and nothing is left over."""
+        path = os.path.join(rig.work, "crowd.json")
+        lines = self.play("crowd", VPMM_STATS=path)
+        self.assertEqual(lines[0], "reap: done: pending 0")
+        self.assertEqual(lines[-1], f"snapshot: done: {NOTHING}")
+        with open(path, encoding="utf-8") as file:
+            device = json.load(file)["devices"][0]
+        self.assertEqual((device["audit"], device["pending_bytes"], device["outstanding_bytes"]), (0, 0, 0))
 
     def test_wrong_arguments_and_structs_of_other_releases(self):
         wrong = "an argument is not what it should be"

@@ -213,6 +213,66 @@ static void scene_elsewhere(void)
     must(cuMemFree(kept));
 }
 
+/* A pool on each of two devices. */
+static void scene_devices(void)
+{
+    CUcontext second;
+    CUdeviceptr a, b;
+    uint64_t given_back;
+    start();
+    must(cuMemAlloc(&a, 16 * MIB));
+    must(cuDevicePrimaryCtxRetain(&second, 1));
+    must(cuCtxSetCurrent(second));
+    must(cuMemAlloc(&b, 32 * MIB));
+    printf("devices: %d %d %d\n", vpmm_next_device(-1), vpmm_next_device(0), vpmm_next_device(1));
+    must(cuMemFree(a));
+    must(cuMemFree(b));
+    reap();
+    enum vpmm_result result = vpmm_trim(1, 0, &given_back);
+    printf("one: %s: %zu\n", vpmm_result_text(result), (size_t)given_back / MIB);
+    result = vpmm_trim(VPMM_EVERY_DEVICE, 0, &given_back);
+    printf("all: %s: %zu\n", vpmm_result_text(result), (size_t)given_back / MIB);
+}
+
+static void *ask_and_allocate(void *self)
+{
+    (void)self;
+    must(cuCtxSetCurrent(context));
+    CUstream stream = make_stream();
+    for (int i = 0; i < 300; i++) {
+        struct vpmm_snapshot now = {.size_bytes = sizeof now};
+        CUdeviceptr async, sync;
+        must(cuMemAllocAsync(&async, (size_t)(1 + i % 5) * 2 * MIB, stream));
+        must(cuMemAlloc(&sync, (size_t)(1 + i % 3) * 4 * MIB));
+        must(cuMemFreeAsync(async, stream));
+        if (vpmm_snapshot_take(0, &now) || now.outstanding_bytes < 4 * MIB ||
+            now.outstanding_bytes != now.live_bytes + now.pending_bytes ||
+            (i % 7 == 0 && vpmm_reap(VPMM_EVERY_DEVICE, NULL)) ||
+            (i % 11 == 0 && vpmm_trim(0, 8 * MIB, NULL)))
+            must(CUDA_ERROR_UNKNOWN);
+        must(cuMemFree(sync));
+    }
+    return NULL;
+}
+
+static void scene_crowd(void)
+{
+    pthread_t threads[4];
+    CUdeviceptr first;
+    start();
+    must(cuMemAlloc(&first, 2 * MIB));
+    for (int i = 0; i < 4; i++)
+        if (pthread_create(&threads[i], NULL, ask_and_allocate, NULL))
+            exit(1);
+    for (int i = 0; i < 4; i++)
+        if (pthread_join(threads[i], NULL))
+            exit(1);
+    must(cuMemFree(first));
+    reap();
+    trim(0);
+    snapshot();
+}
+
 /* Arguments that cannot be meant, and a struct of another release. */
 static void scene_wrong(void)
 {
@@ -252,7 +312,7 @@ int main(int argc, char **argv)
     } scenes[] = {
         {"cold", scene_cold},       {"warm", scene_warm},         {"failing", scene_failing},
         {"capture", scene_capture}, {"callback", scene_callback}, {"elsewhere", scene_elsewhere},
-        {"wrong", scene_wrong},
+        {"wrong", scene_wrong},     {"devices", scene_devices},   {"crowd", scene_crowd},
     };
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         if (argc != 2 || strcmp(argv[1], scenes[i].name) != 0)
