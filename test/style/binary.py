@@ -33,7 +33,6 @@ BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system)")
 UNCALLED = {
     "vpmm_bytes_add": "checked arithmetic stands together",
     "vpmm_bytes_multiply": "checked arithmetic stands together",
-    "vpmm_config_row": "tests and docs/OPTIONS.md list the options with it",
     "vpmm_context_captures": "tests look at the gate with it",
     "vpmm_dlsym_choose": "the assembly beside it calls it",
     "vpmm_heap_audit": "tests look at every invariant with it",
