@@ -24,7 +24,7 @@
 
 /* ---- whether there may be one ---- */
 
-static bool is_limited(int resource, uint64_t bytes)
+static bool is_limited(unsigned resource, uint64_t bytes)
 {
     struct rlimit limit;
     return getrlimit(resource, &limit) != 0 ||

@@ -79,8 +79,8 @@ static void a_child_changes_nothing(void **state)
 /* ---- where it cannot be had ---- */
 
 struct refusal {
-    int resource; /* -1: memfd_create */
-    rlim_t most;
+    unsigned resource;
+    rlim_t most; /* 0: memfd_create is refused */
 };
 
 static bool refuse_calls(void)
@@ -102,7 +102,7 @@ static bool is_refused(void *self)
     const struct rlimit limit = {refusal->most, refusal->most};
     struct vpmm_arena arena;
     unsigned before = count_descriptors();
-    if (refusal->resource < 0 ? !refuse_calls() : setrlimit(refusal->resource, &limit) != 0)
+    if (refusal->most == 0 ? !refuse_calls() : setrlimit(refusal->resource, &limit) != 0)
         return false;
     return !vpmm_arena_create(&arena, BYTES, "1.2.3", 4711) && count_descriptors() == before;
 }
@@ -111,7 +111,7 @@ static void limits_and_refusals_leave_nothing(void **state)
 {
     (void)state;
     static const struct refusal refusals[] = {
-        {-1, 0},
+        {0, 0},
         {RLIMIT_FSIZE, BYTES - 1},
         {RLIMIT_AS, (rlim_t)1 << 50},
         {RLIMIT_NOFILE, 3},
