@@ -20,6 +20,8 @@ static const struct vpmm_command commands[] = {
     {"stat", vpmm_cli_stat, "show the figures of a process", vpmm_help_stat},
     {"top", vpmm_cli_top, "watch all processes that have a pool", vpmm_help_top},
     {"trace", vpmm_cli_trace, "summarise a trace, or convert it to another form", vpmm_help_trace},
+    {"replay", vpmm_cli_replay, "replay a trace through the pool or CUDA, and tell what that took",
+     vpmm_help_replay},
     {"help", show_help, "say how a command is used", help_help},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])

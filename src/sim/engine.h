@@ -2,7 +2,7 @@
 /* One simulated machine: devices, contexts, streams, memory and the rules between them, as the CUDA
  * driver has them. It serves two fronts: sim/table.h (the seam, for tests of the core) and a fake
  * libcuda.so.1 (for whole programs). Deterministic for a single-threaded caller, and strict: it
- * stops with a report on misuse. Never part of the product.
+ * stops with a report on misuse. Never part of the library.
  *
  * sim_a_b() is cuAB() of driver 13.0 (newest _v form), with the machine as its first parameter and
  * outputs last; it checks handles, keeps the calling thread's context stack and capture mode, and

@@ -20,9 +20,11 @@ SOURCES = HERE / "programs"
 FOLDER = build.BUILD / "bench"
 BINARIES = FOLDER / "programs"
 CONTEXT = "context"
-# Sources in C that a program is linked with.
-PARTS_OF = {"replay": ("trace.c", "numbers.c")}
-SHARED_HEADERS = (HERE.parent / "gpu" / "programs" / "common.cuh", HERE / "trace.h", HERE / "numbers.h")
+# Sources in C that a program is linked with, and objects of the library's build.
+PARTS_OF = {"replay": ("load.c",)}
+OBJECTS_OF = {"replay": ("src/replay/libreplay.a.p/tape.c.o", "src/replay/libreplay.a.p/numbers.c.o",
+                         "src/trace/libtrace_files.a.p/*.o", "src/base/libbase.a.p/*.o")}
+SHARED_HEADERS = (HERE.parent / "gpu" / "programs" / "common.cuh", HERE / "load.h", build.ROOT / "src" / "replay" / "tape.h")
 RECORD = HERE / "record"
 
 
@@ -48,6 +50,8 @@ def programs(sources: Iterable[str]) -> List[str]:
              binary(source).stat().st_mtime < newest]
     if not stale:
         return []
+    if any(source in OBJECTS_OF for source in stale):
+        build.library()
     BINARIES.mkdir(parents=True, exist_ok=True)
     nvcc, architecture = build.find_nvcc(), build.target()
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
@@ -58,11 +62,16 @@ def programs(sources: Iterable[str]) -> List[str]:
 def _compile(nvcc: Path, architecture: str, source: str) -> str:
     """What went wrong; empty when nothing did."""
     try:
-        objects = []
+        include = f"-I{build.ROOT / 'src'}"
+        parts: List[object] = []
         for name in PARTS_OF.get(source, ()):
-            objects.append(BINARIES / f"{source}-{name}.o")
-            build.call(["gcc", "-std=c11", "-O2", "-c", "-o", str(objects[-1]), str(HERE / name)])
-        build.compile_cuda(nvcc, architecture, SOURCES / f"{source}.cu", STATIC, binary(source), objects)
+            parts.append(BINARIES / f"{source}-{name}.o")
+            build.call(["gcc", "-std=c11", "-O2", include, "-c", "-o", str(parts[-1]), str(HERE / name)])
+        for pattern in OBJECTS_OF.get(source, ()):
+            parts += sorted(build.BUILD.glob(pattern))
+        if parts:
+            parts += [include, "-lz"]
+        build.compile_cuda(nvcc, architecture, SOURCES / f"{source}.cu", STATIC, binary(source), parts)
     except build.BuildError as error:
         return f"{source}: {error}"
     return ""

@@ -6,6 +6,7 @@ import argparse
 import csv
 import datetime
 import gzip
+import json
 import pathlib
 import platform
 import subprocess
@@ -35,15 +36,15 @@ def run(*command, **options):
 
 
 def build(folder):
-    """The replayer of a release build."""
+    """The command of a release build."""
     folder = ROOT / folder
     quiet = {"stdout": subprocess.DEVNULL}
     if not (folder / "build.ninja").exists():
         headers = run(ROOT / "scripts" / "find-cuda-headers", capture_output=True).stdout.strip()
         run("meson", "setup", folder, ROOT, "-Dbuildtype=release", "-Dtests=false", f"-Dheaders_of_cuda={headers}",
             **quiet)
-    run("ninja", "-C", folder, "test/bench/replay_sim", **quiet)
-    return folder / "test" / "bench" / "replay_sim"
+    run("ninja", "-C", folder, "src/cli/vpmm", **quiet)
+    return folder / "src" / "cli" / "vpmm"
 
 
 def known():
@@ -74,11 +75,18 @@ def rivals():
 
 def replay_once(program, name, trace, options):
     """One row a pass."""
-    result = subprocess.run([program, "--csv", "--name", name, "--passes", str(PASSES), *options, "-"], input=trace,
-                            stdout=subprocess.PIPE, check=False)
+    command = [program, "replay", "--on", "sim", "--json", "--passes", str(PASSES), *options, "-"]
+    result = subprocess.run(command, input=trace, stdout=subprocess.PIPE, check=False)
     if result.returncode:
-        sys.exit(f"replay_sim ended with status {result.returncode} on {name}")
-    return list(csv.DictReader(result.stdout.decode().splitlines()))
+        sys.exit(f"vpmm replay ended with status {result.returncode} on {name}")
+    passes = json.loads(result.stdout)["replays"][0]["passes"]
+    return [row_of(name, number, figures) for number, figures in enumerate(passes, 1)]
+
+
+def row_of(name, number, figures):
+    kinds = figures.pop("by_kind")
+    return {"trace": name, "pass": number, **figures,
+            **{f"{kind}_{key}": value for kind, values in kinds.items() for key, value in values.items()}}
 
 
 def replay(program, name, trace, options):
@@ -145,7 +153,7 @@ def main():
     parser.add_argument("--build", default="build-bench", help="folder of the release build")
     parser.add_argument("--csv", type=pathlib.Path, help="where all figures go (BUILD/sim.csv)")
     parser.add_argument("--no-pages", action="store_true", help="without the pool of one page an extent")
-    parser.add_argument("--option", action="append", default=[], help="for replay_sim, as in --option=--lag-us=100")
+    parser.add_argument("--option", action="append", default=[], help="for vpmm replay, as in --option=--lag-us=100")
     arguments = parser.parse_args()
     program = build(arguments.build)
     where = provenance()

@@ -109,11 +109,11 @@ def _compile(nvcc: Path, architecture: str, entry: Tuple[Path, str, Path]) -> No
 
 
 def compile_cuda(
-    nvcc: Path, architecture: str, source: Path, cudart: str, made: Path, objects: Sequence[Path] = ()
+    nvcc: Path, architecture: str, source: Path, cudart: str, made: Path, parts: Sequence[object] = ()
 ) -> None:
-    """One program with the runtime linked as `cudart` says, and with objects made before."""
+    """One program with the runtime linked as `cudart` says, and with what `parts` adds to the command."""
     call([str(nvcc), "-std=c++17", "-O2", f"-arch={architecture}", "-Xcompiler", "-Wall,-Wextra",
-          *_link_options(nvcc, cudart), "-o", str(made), str(source), *map(str, objects)])
+          *_link_options(nvcc, cudart), "-o", str(made), str(source), *map(str, parts)])
 
 
 def _link_options(nvcc: Path, cudart: str) -> List[str]:

@@ -6,7 +6,7 @@
 #include "bench.cuh"
 
 extern "C" {
-#include "../trace.h"
+#include "../load.h"
 }
 
 namespace {
@@ -29,8 +29,8 @@ cudaStream_t stream_of(uint64_t handle)
 /* The trace's streams and events as real ones. */
 class Replay {
   public:
-    Replay(const Allocator &allocator, const trace &events)
-        : allocator_(allocator), trace_(events), streams_(events.n_streams),
+    Replay(const Allocator &allocator, const vpmm_tape &events)
+        : allocator_(allocator), tape_(events), streams_(events.n_streams),
           events_(events.n_events), blocks_(events.n_allocations)
     {
         for (uint32_t i = 0; i < events.n_streams; i++) {
@@ -45,8 +45,8 @@ class Replay {
     void pass(const std::string &name)
     {
         Times mallocs, frees;
-        for (size_t i = 0; i < trace_.n_ops; i++) {
-            play(trace_.ops[i], &mallocs, &frees);
+        for (size_t i = 0; i < tape_.n_ops; i++) {
+            play(tape_.ops[i], &mallocs, &frees);
         }
         MUST(cudaDeviceSynchronize());
         wait_for_word("held");
@@ -82,24 +82,24 @@ class Replay {
         size_t bytes = 0;
     };
 
-    void play(const trace_op &op, Times *mallocs, Times *frees)
+    void play(const vpmm_tape_op &op, Times *mallocs, Times *frees)
     {
         cudaStream_t stream = streams_[op.stream];
         switch (op.kind) {
-        case TRACE_MALLOC:
-            allocate(&blocks_[op.object], op.bytes, stream, mallocs);
+        case VPMM_TAPE_MALLOC:
+            allocate(&blocks_[op.object], op.amount, stream, mallocs);
             break;
-        case TRACE_FREE:
+        case VPMM_TAPE_FREE:
             release(&blocks_[op.object], stream, frees);
             break;
-        case TRACE_KERNEL:
-            spin_kernel<<<1, 1, 0, stream>>>(op.duration_us * 1000);
+        case VPMM_TAPE_WORK:
+            spin_kernel<<<1, 1, 0, stream>>>(op.amount);
             MUST(cudaGetLastError());
             break;
-        case TRACE_RECORD:
+        case VPMM_TAPE_RECORD:
             MUST(cudaEventRecord(events_[op.object], stream));
             break;
-        case TRACE_WAIT:
+        case VPMM_TAPE_FOLLOW:
             MUST(cudaStreamWaitEvent(stream, events_[op.object], 0));
             break;
         }
@@ -141,7 +141,7 @@ class Replay {
     }
 
     const Allocator &allocator_;
-    const trace &trace_;
+    const vpmm_tape &tape_;
     std::vector<cudaStream_t> streams_;
     std::vector<cudaEvent_t> events_;
     std::vector<Block> blocks_;
@@ -157,17 +157,16 @@ int main(int argc, char **argv)
     std::string path = word_at(argc, argv, 2);
     uint64_t least_bytes =
         argc > 3 ? static_cast<uint64_t>(number_at(argc, argv, 3)) : uint64_t{2 * MIB};
-    FILE *file = fopen(path.c_str(), "r");
-    trace events;
-    if (file == nullptr || !trace_read(file, path.c_str(), least_bytes, &events)) {
-        give_up("the trace cannot be read");
+    char message[LOAD_MESSAGE_BYTES];
+    vpmm_tape events;
+    if (!load_tape(path.c_str(), least_bytes, &events, message)) {
+        give_up(message);
     }
-    fclose(file);
     Replay replay(allocator, events);
     replay.pass("cold");
     replay.pass("second");
     figure("live_peak", static_cast<double>(replay.peak_bytes()), "bytes");
     figure("live_peak_rounded", static_cast<double>(replay.peak_rounded_bytes()), "bytes");
-    trace_finish(&events);
+    vpmm_tape_finish(&events);
     return 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "prices.h"
+#include "replay/prices.h"
 
 #include <stddef.h>
 
 #define MIB ((uint64_t)1 << 20)
-#define SIZED_KINDS (PRICE_RELEASE + 1)
+#define SIZED_KINDS (VPMM_PRICE_RELEASE + 1)
 
 /* Measured on an idle NVIDIA H200 with driver 580: host nanoseconds a handle by its size
  * (docs/DESIGN.md, "Measured ground"). A call over a range of handles costs the sum. */
@@ -36,7 +36,7 @@ static uint64_t between(uint64_t x, uint64_t x0, uint64_t y0, uint64_t x1, uint6
     return (uint64_t)((double)y0 + slope * (double)(x - x0) + 0.5);
 }
 
-static uint64_t sized_ns(enum price_kind kind, uint64_t bytes)
+static uint64_t sized_ns(enum vpmm_price_kind kind, uint64_t bytes)
 {
     size_t i = 0;
     if (bytes <= sizes[0].bytes)
@@ -60,20 +60,20 @@ static uint64_t growth_per_mille(uint64_t n_mappings)
                    growth[i + 1].per_mille);
 }
 
-uint64_t price_ns(enum price_kind kind, uint64_t bytes, uint64_t n_mappings)
+uint64_t vpmm_price_ns(enum vpmm_price_kind kind, uint64_t bytes, uint64_t n_mappings)
 {
 #define PRICE_NS(name, label, ns) ns,
-    static const uint64_t fixed_ns[] = {PRICE_LIST(PRICE_NS)};
+    static const uint64_t fixed_ns[] = {VPMM_PRICE_LIST(PRICE_NS)};
 #undef PRICE_NS
-    if (kind >= SIZED_KINDS)
-        return fixed_ns[kind];
-    return sized_ns(kind, bytes) * growth_per_mille(n_mappings) / 1000;
+    if (kind < SIZED_KINDS)
+        return sized_ns(kind, bytes) * growth_per_mille(n_mappings) / 1000;
+    return kind < VPMM_PRICE_KINDS ? fixed_ns[kind] : 0;
 }
 
-const char *price_name(enum price_kind kind)
+const char *vpmm_price_name(enum vpmm_price_kind kind)
 {
 #define PRICE_NAME(name, label, ns) #label,
-    static const char *const names[] = {PRICE_LIST(PRICE_NAME)};
+    static const char *const names[] = {VPMM_PRICE_LIST(PRICE_NAME)};
 #undef PRICE_NAME
     return names[kind];
 }

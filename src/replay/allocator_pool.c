@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+#include "replay/allocator.h"
+
+#include "base/bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ROOT_BYTES ((uint64_t)8 << 40)
+/* Enough looks for fences that depend on each other. */
+#define SETTLING_LOOKS 4
+
+struct pool {
+    struct vpmm_allocator base;
+    struct vpmm_order *order;
+    struct vpmm_heap *heap;
+};
+
+static struct pool *of(struct vpmm_allocator *allocator)
+{
+    return (struct pool *)(void *)allocator;
+}
+
+static enum vpmm_status resolve(struct vpmm_allocator *base, uint32_t number,
+                                struct vpmm_stream *stream_out)
+{
+    return vpmm_order_stream(of(base)->order, base->device->stream(base->device, number),
+                             stream_out);
+}
+
+static enum vpmm_status take(struct vpmm_allocator *base, uint64_t bytes, uint32_t number,
+                             bool is_sync, uint64_t *address_out)
+{
+    struct pool *pool = of(base);
+    struct vpmm_stream stream;
+    struct vpmm_request request = {.bytes = bytes};
+    enum vpmm_status status = is_sync ? vpmm_order_context(pool->order, NULL, &request.context)
+                                      : resolve(base, number, &stream);
+    if (!status && !is_sync) {
+        request.stream = &stream;
+        request.context = stream.context;
+    }
+    if (status)
+        return status;
+    /* The device cannot have as much. */
+    if (bytes > base->device->total_bytes)
+        return VPMM_NO_MEMORY;
+    return vpmm_heap_malloc(pool->heap, &request, address_out);
+}
+
+static enum vpmm_status give(struct vpmm_allocator *base, uint64_t address, uint32_t number,
+                             bool is_sync)
+{
+    struct vpmm_stream stream;
+    enum vpmm_status wait = VPMM_OK;
+    enum vpmm_status status = is_sync ? VPMM_OK : resolve(base, number, &stream);
+    if (!status)
+        status = vpmm_heap_free(of(base)->heap, address, is_sync ? NULL : &stream, &wait);
+    return status ? status : wait;
+}
+
+static uint64_t held_bytes(struct vpmm_allocator *base)
+{
+    return vpmm_heap_held_bytes(of(base)->heap);
+}
+
+static void counts(const struct vpmm_allocator *base, struct vpmm_heap_counts *counts_out)
+{
+    vpmm_heap_counts(((const struct pool *)(const void *)base)->heap, counts_out);
+}
+
+static uint64_t owed_ns(struct vpmm_allocator *base)
+{
+    struct vpmm_region_view region;
+    uint64_t cursor = 0;
+    uint64_t ns = 0;
+    while (vpmm_pool_next(vpmm_heap_pool(of(base)->heap), &cursor, &region))
+        if (region.state == VPMM_REGION_ZOMBIE)
+            ns += vpmm_priced_unmap_ns(&base->device->priced, region.address,
+                                       region.pages * base->page_bytes);
+    return ns;
+}
+
+static void discard(struct pool *pool)
+{
+    vpmm_heap_destroy(pool->heap);
+    if (pool->order)
+        vpmm_order_destroy(pool->order);
+    free(pool);
+}
+
+static const char *close_pool(struct vpmm_allocator *base)
+{
+    struct pool *pool = of(base);
+    struct vpmm_pool_totals totals;
+    for (int i = 0; i < SETTLING_LOOKS; i++)
+        vpmm_heap_reap(pool->heap);
+    (void)vpmm_heap_trim(pool->heap, UINT64_MAX);
+    const char *broken = vpmm_heap_audit(pool->heap);
+    vpmm_pool_totals(vpmm_heap_pool(pool->heap), &totals);
+    if (!broken && (totals.held_pages || totals.live_pages))
+        broken = "memory is still held after all was freed";
+    discard(pool);
+    return broken;
+}
+
+static struct vpmm_heap_params params_of(const struct vpmm_replay_device *device,
+                                         const struct vpmm_replay_options *options,
+                                         uint64_t granularity_bytes)
+{
+    struct vpmm_heap_params params = {
+        .page_bytes = granularity_bytes,
+        .extent_pages_max = options->extent_pages_max,
+        .slack_bytes = options->slack_bytes,
+        .slack_percent = options->slack_percent,
+        .spare_percent = options->spare_percent,
+        .limit_bytes = options->limit_bytes,
+    };
+    params.device = options->gpu == VPMM_REPLAY_SIMULATED ? 0 : options->gpu;
+    if (options->limit_percent)
+        params.limit_bytes = device->total_bytes / 100 * options->limit_percent;
+    if (options->page_bytes &&
+        !vpmm_bytes_round_up(options->page_bytes, granularity_bytes, &params.page_bytes))
+        params.page_bytes = UINT64_MAX;
+    params.root_bytes = ROOT_BYTES;
+    (void)vpmm_bytes_round_up(ROOT_BYTES, params.page_bytes, &params.root_bytes);
+    return params;
+}
+
+static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options *options)
+{
+    struct vpmm_replay_device *device = pool->base.device;
+    struct vpmm_device_facts facts;
+    int number = options->gpu == VPMM_REPLAY_SIMULATED ? 0 : options->gpu;
+    enum vpmm_status status = device->driver.device_facts(device->driver.self, number, &facts);
+    if (!status && !facts.has_vmm)
+        status = VPMM_NOT_SUPPORTED;
+    if (status)
+        return status;
+    struct vpmm_heap_params params = params_of(device, options, facts.granularity_bytes);
+    if (params.page_bytes > device->total_bytes)
+        return VPMM_INVALID;
+    status = vpmm_order_create(&device->driver, &vpmm_memory_system, &pool->order);
+    if (!status)
+        status = vpmm_heap_create(&params, &device->driver, pool->order, &vpmm_memory_system,
+                                  &pool->heap);
+    if (status)
+        return status;
+    pool->base.page_bytes = vpmm_heap_page_bytes(pool->heap);
+    pool->base.limit_bytes = vpmm_heap_limit_bytes(pool->heap);
+    return VPMM_OK;
+}
+
+struct vpmm_allocator *vpmm_allocator_pool(struct vpmm_replay_device *device,
+                                           const struct vpmm_replay_options *options,
+                                           char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
+{
+    struct pool *pool = calloc(1, sizeof *pool);
+    enum vpmm_status status = VPMM_NO_METADATA;
+    if (pool) {
+        pool->base = (struct vpmm_allocator){
+            .device = device,
+            .take = take,
+            .give = give,
+            .held_bytes = held_bytes,
+            .counts = counts,
+            .owed_ns = owed_ns,
+            .close = close_pool,
+        };
+        status = make(pool, options);
+    }
+    if (!status)
+        return &pool->base;
+    (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES, "no pool on %s: %s", device->name,
+                   status == VPMM_INVALID ? "a page is larger than the device"
+                                          : vpmm_status_text(status));
+    if (pool)
+        discard(pool);
+    return NULL;
+}
