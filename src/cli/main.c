@@ -22,6 +22,7 @@ static const struct vpmm_command commands[] = {
     {"trace", vpmm_cli_trace, "summarise a trace, or convert it to another form", vpmm_help_trace},
     {"replay", vpmm_cli_replay, "replay a trace through the pool or CUDA, and tell what that took",
      vpmm_help_replay},
+    {"plot", vpmm_cli_plot, "draw memory over time, as SVG, PNG or a page", vpmm_help_plot},
     {"help", show_help, "say how a command is used", help_help},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])

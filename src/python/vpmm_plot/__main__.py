@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""`vpmm plot`, which starts this with the path of the `vpmm` command as the first argument. Ends with 0 when the picture
+is written, 1 when it cannot be had, 2 for wrong arguments or a file that is no trace."""
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import List
+
+import options
+from failures import Failure, Wrong
+
+
+def kinds_of(chosen: options.Options) -> List[str]:
+    if chosen.kind != "all":
+        return [chosen.kind]
+    return ["memory", "map", "sizes"] if len(chosen.files) == 1 else ["compare", "map"]
+
+
+def subtitle(views: list) -> str:
+    import units
+    parts = []
+    for view in views:
+        text = f"{units.count_text(view.blocks.start.size)} blocks in {units.time_text(view.last - view.first)}"
+        text += f", device {view.device} of {view.n_devices}" if view.n_devices > 1 else ""
+        text += f", {units.count_text(view.trace.dropped)} entries dropped" if view.trace.dropped else ""
+        parts.append(text)
+    if len(views) == 1:
+        program = views[0].trace.program
+        return (f"{program}: " if program and program != views[0].name else "") + parts[0]
+    return "   ·   ".join(f"{view.name}: {part}" for view, part in zip(views, parts)) if len(views) < 4 else ""
+
+
+def picture(chosen: options.Options, vpmm: Path) -> bytes:
+    import figure
+    import traces
+    import view
+    views = [view.view_of(traces.read(path, traces.plain(label), vpmm), chosen.device, chosen.begin_ns, chosen.end_ns)
+             for path, label in chosen.files]
+    title = traces.plain(chosen.title if chosen.title is not None else ", ".join(one.name for one in views))
+    if chosen.form == ".html":
+        import page
+        return page.page(views, title, subtitle(views), chosen)
+    return figure.draw(figure.Request(kinds_of(chosen), chosen.colour_by, title, subtitle(views), chosen.is_dark,
+                                      chosen.width_px, chosen.height_px, chosen.dpi, chosen.form == ".svg"), views)
+
+
+def write(path: Path, content: bytes) -> None:
+    """All of it or nothing."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=".vpmm-plot-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise Failure(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def main(arguments: List[str]) -> int:
+    try:
+        chosen = options.parse(arguments[1:])
+        try:
+            import numpy  # noqa: F401
+        except ImportError as error:
+            raise Failure(f"needs NumPy ({error}): apt-get install python3-numpy, or pip install numpy") from error
+        write(chosen.out, picture(chosen, Path(arguments[0])))
+    except Wrong as wrong:
+        options.say(str(wrong))
+        print("See 'vpmm help plot'.", file=sys.stderr)
+        return Wrong.status
+    except Failure as failure:
+        options.say(str(failure))
+        return Failure.status
+    except MemoryError:
+        options.say("not enough memory for so many entries; --from and --to choose a part")
+        return Failure.status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+"""How the command ends when there is no picture: each failure is one line of text, without the command's name."""
+
+
+class Failure(Exception):
+    """What was asked for cannot be had."""
+    status = 1
+
+
+class Wrong(Failure):
+    """An argument, or a file, that is not what it should be."""
+    status = 2
