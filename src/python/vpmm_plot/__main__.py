@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import List
 
 import options
-from failures import Failure, Wrong
+from failures import Failure, WrongUse
 
 
 def kinds_of(chosen: options.Options) -> List[str]:
@@ -23,7 +23,7 @@ def subtitle(views: list) -> str:
     import units
     parts = []
     for view in views:
-        text = f"{units.count_text(view.blocks.start.size)} blocks in {units.time_text(view.last - view.first)}"
+        text = f"{units.count_text(view.shown_blocks().start.size)} blocks in {units.time_text(view.last - view.first)}"
         text += f", device {view.device} of {view.n_devices}" if view.n_devices > 1 else ""
         text += f", {units.count_text(view.trace.dropped)} entries dropped" if view.trace.dropped else ""
         parts.append(text)
@@ -73,13 +73,11 @@ def main(arguments: List[str]) -> int:
         except ImportError as error:
             raise Failure(f"needs NumPy ({error}): apt-get install python3-numpy, or pip install numpy") from error
         write(chosen.out, picture(chosen, Path(arguments[0])))
-    except Wrong as wrong:
-        options.say(str(wrong))
-        print("See 'vpmm help plot'.", file=sys.stderr)
-        return Wrong.status
     except Failure as failure:
         options.say(str(failure))
-        return Failure.status
+        if isinstance(failure, WrongUse):
+            print("See 'vpmm help plot'.", file=sys.stderr)
+        return failure.status
     except MemoryError:
         options.say("not enough memory for so many entries; --from and --to choose a part")
         return Failure.status

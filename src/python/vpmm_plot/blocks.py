@@ -18,6 +18,7 @@ class Blocks(NamedTuple):
     bytes: numpy.ndarray
     stream: numpy.ndarray
     path: numpy.ndarray
+    device: numpy.ndarray
     began: numpy.ndarray  # places in the sequence of entries, which tell apart what happened at the same time
     ended: numpy.ndarray
 
@@ -29,26 +30,20 @@ class Blocks(NamedTuple):
         return self.chosen((self.start <= last) & (self.end >= first))
 
 
-def moments(entries: numpy.ndarray) -> numpy.ndarray:
-    """When each entry takes effect: what a call hands out is there at its end, what it takes away goes at its beginning.
-    So an address that one thread frees while another's malloc already waits for it changes owners in the right order."""
-    gives = numpy.isin(entries["kind"], (traces.MALLOC, traces.GROW, traces.STITCH))
-    return entries["ns"].astype(numpy.float64) + numpy.where(gives, entries["duration_ns"], 0)
-
-
 def paired(entries: numpy.ndarray) -> Blocks:
-    """The blocks of one device. A block whose free is missing ends where its address is given out again."""
+    """The blocks of all devices, which have no address in common; a free need not know its device. A block whose free is
+    missing ends where its address is given out again."""
     is_malloc = entries["kind"] == traces.MALLOC
     counts = (is_malloc & (entries["bytes"] > 0)) | (entries["kind"] == traces.FREE)
     places = numpy.flatnonzero(counts & (entries["flags"] & traces.IS_FAILED == 0) & (entries["address"] != 0))
     chosen = entries[places]
-    when = moments(chosen)
+    when = traces.moments(chosen)
     order = numpy.lexsort((when, chosen["address"]))
     chosen, when, places = chosen[order], when[order], places[order]
     has_next = numpy.append(chosen["address"][1:] == chosen["address"][:-1], False)
     end = numpy.where(has_next, numpy.append(when[1:], 0), numpy.inf)
     ended = numpy.where(has_next, numpy.append(places[1:], 0), entries.size)
     begins = chosen["kind"] == traces.MALLOC
-    blocks = Blocks(when, end, chosen["address"].astype(numpy.float64), chosen["bytes"].astype(numpy.float64),
-                    chosen["stream"], chosen["path"], places, ended).chosen(begins)
+    address, n_bytes = chosen["address"].astype(numpy.float64), chosen["bytes"].astype(numpy.float64)
+    blocks = Blocks(when, end, address, n_bytes, chosen["stream"], chosen["path"], chosen["device"], places, ended).chosen(begins)
     return blocks.chosen(numpy.lexsort((blocks.began, blocks.start)))

@@ -10,3 +10,7 @@ class Failure(Exception):
 class Wrong(Failure):
     """An argument, or a file, that is not what it should be."""
     status = 2
+
+
+class WrongUse(Wrong):
+    """Of them, an argument: help tells what is accepted."""

@@ -14,7 +14,7 @@ import spacemap
 from failures import Failure
 from view import View
 
-LEFT_IN, RIGHT_IN, TOP_IN, HEAD_IN, FOOT_IN, TICKS_IN = 1.3, 0.3, 0.62, 0.36, 0.5, 0.3
+LEFT_IN, RIGHT_IN, TOP_IN, HEAD_IN, FOOT_IN, TICKS_IN = 1.4, 0.3, 0.62, 0.36, 0.5, 0.3
 SPLIT_IN = 0.75  # between two panels side by side
 HEIGHTS_IN = {"memory": 1.9, "map": 2.7, "sizes": 1.7, "compare": 2.2}
 WIDTH_PX, DPI = 1100, 100
@@ -43,8 +43,7 @@ def _rows(kinds: List[str], views: List[View]) -> List[Row]:
     rows = [Row("compare", None)] if "compare" in kinds else []
     for view in views:
         for kind in kinds:
-            has_any = view.has_blocks if kind in ("map", "sizes") else True
-            if kind != "compare" and has_any:
+            if kind == "memory" or (kind in ("map", "sizes") and view.shown_blocks().start.size):
                 rows.append(Row(kind, view))
     return rows
 
@@ -101,7 +100,7 @@ def _draw_row(figure: Any, size: Tuple[float, float], box: Tuple[float, float], 
     else:
         scale = request.dpi * (2 if request.is_vector else 1)
         size_px = (max(1, round((right - left) * scale)), max(1, round(box[1] * scale)))
-        shown = spacemap.space_map(view.entries, view.blocks, view.first, view.last)
+        shown = spacemap.space_map(view)
         panels.address_map(pair[0], theme, shown, request.colour_by, size_px,
                            whose + ("addresses" if whose else "Address space"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 import units
-from failures import Wrong
+from failures import WrongUse
 
 KINDS = ["memory", "map", "sizes", "compare", "all"]
 FORMS = [".svg", ".png", ".html"]
@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Wrong(message)
+        raise WrongUse(message)
 
 
 def _number(least: int, most: int):
@@ -84,21 +84,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Raises Wrong."""
+    """Raises WrongUse."""
     found = vars(_parser().parse_args(list(arguments)))
     files, out, kind = found.pop("files"), found.pop("out"), found.pop("kind")
     if not files:
-        raise Wrong("which trace? FILE... is missing")
+        raise WrongUse("which trace? FILE... is missing")
     if len(files) > FILES_MOST:
-        raise Wrong(f"{len(files)} files; at most {FILES_MOST} fit into one picture")
+        raise WrongUse(f"{len(files)} files; at most {FILES_MOST} fit into one picture")
     if out is None:
-        raise Wrong("where to? -o FILE.svg, FILE.png or FILE.html is missing")
+        raise WrongUse("where to? -o FILE.svg, FILE.png or FILE.html is missing")
     if out.suffix.lower() not in FORMS:
-        raise Wrong(f"{out}: a picture's name ends in .svg, .png or .html")
+        raise WrongUse(f"{out}: a picture's name ends in .svg, .png or .html")
     if found["begin_ns"] is not None and found["end_ns"] is not None and found["begin_ns"] >= found["end_ns"]:
-        raise Wrong("--from is not before --to")
+        raise WrongUse("--from is not before --to")
     if kind == "compare" and len(files) < 2:
-        raise Wrong("--kind compare takes two files and more")
+        raise WrongUse("--kind compare takes two files and more")
     return Options([named_file(file) for file in files], out, out.suffix.lower(), kind, **found)
 
 

@@ -50,7 +50,7 @@ def _spans(spans: Any) -> Dict[str, Any]:
 
 
 def _trace(view: View, blocks_most: int) -> Dict[str, Any]:
-    shown = spacemap.space_map(view.entries, view.blocks, view.first, view.last)
+    shown = spacemap.space_map(view)
     all_blocks, places = shown.blocks, spacemap.stream_places(shown.blocks)
     # The small ones first, so that they do not hide under what they are part of; and no more than a browser draws at ease.
     order = numpy.argsort(all_blocks.bytes, kind="stable")[-blocks_most:]

@@ -143,10 +143,9 @@ def _map_entries(shown: spacemap.SpaceMap, theme: look.Theme, colour_by: str) ->
         entries += [(colour, name) for name, colour in look.PATHS.items() if name in names]
     else:
         streams = spacemap.streams_of(shown.blocks)
-        few = look.STREAMS[:5] if len(streams) > 6 else look.STREAMS
-        entries += [(colour, f"stream {stream:x}") for colour, stream in zip(few, streams)]
-        if len(streams) > len(few):
-            entries.append((look.OTHERS, f"{len(streams) - len(few)} others"))
+        entries += [(colour, f"stream {stream:x}") for colour, stream in zip(look.STREAMS, streams)]
+        if len(streams) > len(look.STREAMS):
+            entries.append((look.OTHERS, f"{len(streams) - len(look.STREAMS)} others"))
     if shown.mapped.start.size:
         entries.append((theme.free, "held, free"))
     if shown.zombies.start.size:

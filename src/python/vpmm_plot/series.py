@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 import numpy
 
 import traces
-from blocks import Blocks, moments
+from blocks import Blocks
 
 
 class Steps(NamedTuple):
@@ -76,7 +76,7 @@ def _held_of(entries: numpy.ndarray) -> Optional[Steps]:
     chosen = entries[numpy.isin(kind, (traces.GROW, traces.RELEASE, traces.FIGURES))]
     if chosen.size == 0:
         return None
-    when = moments(chosen)
+    when = traces.moments(chosen)
     order = numpy.argsort(when, kind="stable")
     chosen, when = chosen[order], when[order]
     counts = chosen["bytes"].astype(numpy.float64)

@@ -7,10 +7,8 @@ from typing import List, NamedTuple, Tuple
 import numpy
 
 import traces
-from blocks import Blocks, moments
 
 SEGMENTS_MOST = 8
-ZOMBIES_MOST = 5000  # the largest ones
 GAP_SHARE = 0.08  # of all that is used: a longer gap is left out of the axis
 BREAK_SHARE = 0.012  # of the axis, for each gap that was left out
 
@@ -31,7 +29,7 @@ class Segment(NamedTuple):
     end: float
 
 
-def _spans(rows: List[Tuple[float, float, float, float]]) -> Spans:
+def spans_of(rows: List[Tuple[float, float, float, float]]) -> Spans:
     table = numpy.array(rows, numpy.float64).reshape(-1, 4)
     return Spans(*(table[:, column] for column in range(4)))
 
@@ -74,7 +72,7 @@ class _Mapped:
 def mapped_of(entries: numpy.ndarray) -> Tuple[Spans, Spans]:
     """What was mapped, from when to when (infinite: it still is), and what of that an unmap ended."""
     chosen = entries[numpy.isin(entries["kind"], (traces.GROW, traces.STITCH, traces.UNMAP)) & (entries["bytes"] > 0)]
-    when = moments(chosen)
+    when = traces.moments(chosen)
     order = numpy.argsort(when, kind="stable")
     mapped = _Mapped()
     unmapped: List[Tuple[float, float, float, float]] = []
@@ -88,27 +86,7 @@ def mapped_of(entries: numpy.ndarray) -> Tuple[Spans, Spans]:
         else:
             mapped.map(begin, begin + n_bytes, moment)
     still = [(since, numpy.inf, begin, end - begin) for begin, end, since in mapped.parts]
-    return _spans(mapped.ended + still), _spans(unmapped)
-
-
-def zombies_of(entries: numpy.ndarray, blocks: Blocks, unmapped: Spans) -> Spans:
-    """What was unmapped, from the first stitch after its last use on: by then its memory was somewhere else. What was
-    not used any more by the last stitch was unmapped because its memory went back to the device, and is left out."""
-    moves = numpy.sort(numpy.concatenate((
-        moments(entries[entries["kind"] == traces.STITCH]), blocks.start[blocks.path == traces.BY_REVIVE])))
-    by_address = blocks.chosen(numpy.argsort(blocks.address, kind="stable"))
-    longest = float(blocks.bytes.max()) if blocks.bytes.size else 0.0
-    rows = []
-    for place in numpy.argsort(-unmapped.bytes, kind="stable")[:ZOMBIES_MOST]:
-        born, moment, address, n_bytes = (float(array[place]) for array in unmapped)
-        low, high = numpy.searchsorted(by_address.address, (address - longest, address + n_bytes))
-        ends = by_address.end[low:high]
-        uses = (by_address.address[low:high] + by_address.bytes[low:high] > address) & (ends > born) & (ends <= moment)
-        since = float(ends[uses].max()) if uses.any() else born
-        move = int(numpy.searchsorted(moves, since, side="right"))
-        if move < moves.size and moves[move] < moment:
-            rows.append((float(moves[move]), moment, address, n_bytes))
-    return _spans(rows)
+    return spans_of(mapped.ended + still), spans_of(unmapped)
 
 
 def segments_of(address: numpy.ndarray, n_bytes: numpy.ndarray) -> List[Segment]:

@@ -11,6 +11,8 @@ import space
 import traces
 from blocks import Blocks
 from raster import blended, covered
+from view import View
+from zombies import zombies_of
 
 FAINTEST = 0.3  # of the colour of a block, however little of a pixel it covers
 
@@ -25,10 +27,11 @@ class SpaceMap(NamedTuple):
     last: float
 
 
-def space_map(entries: numpy.ndarray, blocks: Blocks, first: float, last: float) -> SpaceMap:
-    mapped, unmapped = space.mapped_of(entries)
-    zombies = space.zombies_of(entries, blocks, unmapped)
-    shown = blocks.between(first, last)
+def space_map(view: View) -> SpaceMap:
+    blocks, first, last = view.blocks, view.first, view.last
+    mapped, unmapped = space.mapped_of(view.entries)
+    zombies = zombies_of(view.entries, blocks, mapped, unmapped, view.memory.held)
+    shown = view.shown_blocks()
     seen = [space.Spans(*(array[(spans.start <= last) & (spans.end >= first)] for array in spans))
             for spans in (mapped, zombies)]
     segments = space.segments_of(numpy.concatenate((shown.address, seen[0].address)),

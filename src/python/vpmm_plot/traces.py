@@ -22,19 +22,20 @@ CHUNK = numpy.dtype([("magic", "<u4"), ("n_entries", "<u4"), ("thread", "<u8"), 
 ENTRY = numpy.dtype([
     ("ns", "<u8"), ("duration_ns", "<u4"), ("kind", "u1"), ("path", "u1"), ("device", "u1"), ("flags", "u1"),
     ("address", "<u8"), ("bytes", "<u8"), ("stream", "<u8")])
-HEADER_BYTES, CHUNK_BYTES, CHUNK_MAGIC = 4096, 65536, 0x4b4e4843
-CHUNK_ENTRIES = (CHUNK_BYTES - CHUNK.itemsize) // ENTRY.itemsize
+HEADER_BYTES, CHUNK_MAGIC = 4096, 0x4b4e4843
+CHUNK_BYTES_LEAST, CHUNK_BYTES_MOST = 4096, 1 << 24
 
 NOTHING, MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, KINDS = range(11)
 BY_REVIVE, BY_CUDA = 4, 32
 IS_FAILED = 2
+DEVICE_UNKNOWN = 255
 PATHS = ["not known", "cache", "habit", "fit", "revive", "stitch", "grow", "pool"]
-# No honest entry is beyond these, and below them no sum of ours overflows.
+# No honest entry is beyond these, unless it failed, and below them no sum of ours overflows.
 NS_MOST, ADDRESS_MOST, BYTES_MOST = 1 << 60, 1 << 62, 1 << 52
 
 
 class Trace(NamedTuple):
-    """`entries` are in the order of time; of one thread, in the order in which it made them."""
+    """`entries` are in the order in which they took effect."""
     label: str
     program: str
     entries: numpy.ndarray
@@ -42,12 +43,17 @@ class Trace(NamedTuple):
     is_ended: bool
 
     def devices(self) -> List[int]:
-        """That have entries, the one with the most first."""
-        counts = numpy.bincount(self.entries["device"], minlength=1)
-        return [int(device) for device in numpy.argsort(-counts, kind="stable") if counts[device]]
+        """That have entries, the one with the most first. Entries of no known device are nobody's, unless all are."""
+        counts = numpy.bincount(self.entries["device"], minlength=DEVICE_UNKNOWN + 1)
+        known = [int(device) for device in numpy.argsort(-counts, kind="stable") if counts[device]]
+        return [device for device in known if device != DEVICE_UNKNOWN] or known
 
-    def of_device(self, device: int) -> Trace:
-        return self._replace(entries=self.entries[self.entries["device"] == device])
+
+def moments(entries: numpy.ndarray) -> numpy.ndarray:
+    """When each entry took effect, in ns: a request at its end, all else at its beginning. So an address that one thread
+    frees while another's request already waits for it changes owners in the right order."""
+    is_request = entries["kind"] == MALLOC
+    return entries["ns"].astype(numpy.float64) + numpy.where(is_request, entries["duration_ns"], 0)
 
 
 def path_name(path: int) -> str:
@@ -67,31 +73,37 @@ def _head(path: Path, data: numpy.ndarray) -> numpy.void:
     head = data[:HEADER.itemsize].view(HEADER)[0]
     if head["version"] != VERSION:
         raise Wrong(f"{path}: a trace of version {head['version']}; this command reads version {VERSION}")
-    sizes = (int(head["header_bytes"]), int(head["chunk_bytes"]), int(head["entry_bytes"]))
-    if sizes != (HEADER_BYTES, CHUNK_BYTES, ENTRY.itemsize):
-        raise Wrong(f"{path}: not a trace: header, chunks and entries of {sizes[0]}, {sizes[1]} and {sizes[2]} bytes, "
-                    f"not of {HEADER_BYTES}, {CHUNK_BYTES} and {ENTRY.itemsize}")
+    if (head["header_bytes"] != HEADER_BYTES or head["entry_bytes"] != ENTRY.itemsize or head["chunk_bytes"] % 8 or
+            not CHUNK_BYTES_LEAST <= head["chunk_bytes"] <= CHUNK_BYTES_MOST):
+        raise Wrong(f"{path}: no trace: a header of {head['header_bytes']} bytes, chunks of {head['chunk_bytes']} and "
+                    f"entries of {head['entry_bytes']}")
     return head
 
 
-def _chunk(path: Path, data: numpy.ndarray, start: int) -> Optional[numpy.ndarray]:
+def _bad(entries: numpy.ndarray) -> numpy.ndarray:
+    """Which of them no program can have caused. One that failed tells what was asked for, whatever that was."""
+    is_figures = entries["kind"] == FIGURES
+    counts = (entries["bytes"] > BYTES_MOST) | (entries["address"] > numpy.where(is_figures, BYTES_MOST, ADDRESS_MOST))
+    counts |= is_figures & (entries["stream"] > BYTES_MOST)
+    return (entries["kind"] >= KINDS) | (entries["ns"] > NS_MOST) | (counts & (entries["flags"] & IS_FAILED == 0))
+
+
+def _chunk(path: Path, data: numpy.ndarray, start: int, chunk_bytes: int) -> Optional[numpy.ndarray]:
     """The entries of the chunk there; None where none was written yet."""
-    rest = data[start:start + CHUNK_BYTES]
+    rest = data[start:start + chunk_bytes]
     if rest.size < CHUNK.itemsize:
-        raise Wrong(f"{path}: the trace is cut off at byte {data.size}, in the head of a chunk")
+        raise Wrong(f"{path}: the trace is cut off at byte {data.size}, before a chunk")
     head = rest[:CHUNK.itemsize].view(CHUNK)[0]
     if head["magic"] == 0 and head["n_entries"] == 0:
         return None
     n_entries = int(head["n_entries"])
-    if head["magic"] != CHUNK_MAGIC or n_entries > CHUNK_ENTRIES:
-        raise Wrong(f"{path}: no chunk of a trace at byte {start}")
     end = CHUNK.itemsize + n_entries * ENTRY.itemsize
+    if head["magic"] != CHUNK_MAGIC or end > chunk_bytes:
+        raise Wrong(f"{path}: no chunk of a trace at byte {start}")
     if end > rest.size:
         raise Wrong(f"{path}: the trace is cut off at byte {data.size}, in a chunk of {n_entries} entries")
     entries = rest[CHUNK.itemsize:end].view(ENTRY)
-    bad = ((entries["kind"] >= KINDS) | (entries["ns"] > NS_MOST) | (entries["bytes"] > BYTES_MOST) |
-           (entries["address"] > ADDRESS_MOST) | ((entries["kind"] == FIGURES) & (
-               (entries["address"] > BYTES_MOST) | (entries["stream"] > BYTES_MOST))))
+    bad = _bad(entries)
     if bad.any():
         at = start + CHUNK.itemsize + int(numpy.argmax(bad)) * ENTRY.itemsize
         raise Wrong(f"{path}: no entry of a trace at byte {at}")
@@ -102,10 +114,12 @@ def read_native(path: Path, label: str) -> Trace:
     """Raises Wrong for a file that is no whole trace, OSError."""
     data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
     head = _head(path, data)
-    chunks = [_chunk(path, data, start) for start in range(HEADER_BYTES, data.size, CHUNK_BYTES)]
-    written = [chunk for chunk in chunks if chunk is not None]
+    chunk_bytes, written = int(head["chunk_bytes"]), []
+    for number in range(int(head["n_chunks"])):
+        chunk = _chunk(path, data, HEADER_BYTES + number * chunk_bytes, chunk_bytes)
+        written += [chunk] if chunk is not None else []
     entries = numpy.concatenate(written) if written else numpy.empty(0, ENTRY)
-    entries = entries[numpy.argsort(entries["ns"], kind="stable")]
+    entries = entries[numpy.argsort(moments(entries), kind="stable")]
     program = plain(bytes(head["program"]).decode("utf-8", "replace"))
     return Trace(label, program, entries, int(head["dropped"]), bool(head["is_ended"]))
 

@@ -2,12 +2,13 @@
 """What a picture shows of one trace: one device of it, from one moment to another."""
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 import numpy
 
 import blocks as pairing
 import series
+import traces
 import units
 from blocks import Blocks
 from failures import Failure, Wrong
@@ -27,22 +28,20 @@ class View(NamedTuple):
     first: float
     last: float
 
-    @property
-    def has_blocks(self) -> bool:
-        return bool(self.blocks.between(self.first, self.last).start.size)
+    def shown_blocks(self) -> Blocks:
+        return self.blocks.between(self.first, self.last)
 
 
-def _ends(trace: Trace, device: int, blocks: Blocks, begin_ns: Optional[float], end_ns: Optional[float]) -> tuple:
-    entries = trace.entries
-    moments = pairing.moments(entries)
-    first, last = float(entries["ns"].min()), float(moments.max())
+def _ends(label: str, entries: numpy.ndarray, blocks: Blocks, begin_ns: Optional[float],
+          end_ns: Optional[float]) -> Tuple[float, float]:
+    first, last = float(entries["ns"].min()), float(traces.moments(entries).max())
     freed = blocks.end[numpy.isfinite(blocks.end)]
     last = max(last, float(freed.max()) if freed.size else last, first + 1)
-    chosen = (first if begin_ns is None else begin_ns), (last if end_ns is None else end_ns)
-    if chosen[0] >= last or chosen[1] <= first:
-        raise Wrong(f"{trace.label}: it has entries from {units.time_text(first)} to {units.time_text(last)}, "
-                    "none in the time asked for")
-    return max(chosen[0], first), min(chosen[1], last)
+    begin, end = (first if begin_ns is None else begin_ns), (last if end_ns is None else end_ns)
+    if begin >= last or end <= first:
+        raise Wrong(f"{label}: has entries from {units.time_text(first)} to {units.time_text(last)}, and none in the time "
+                    "asked for")
+    return max(begin, first), min(end, last)
 
 
 def view_of(trace: Trace, device: Optional[int], begin_ns: Optional[float], end_ns: Optional[float]) -> View:
@@ -54,7 +53,10 @@ def view_of(trace: Trace, device: Optional[int], begin_ns: Optional[float], end_
     if chosen not in devices:
         known = ", ".join(str(number) for number in sorted(devices))
         raise Wrong(f"{trace.label}: has no entries of device {chosen}, but of {known}")
-    entries = trace.of_device(chosen).entries
-    blocks = pairing.paired(entries)
-    first, last = _ends(trace.of_device(chosen), chosen, blocks, begin_ns, end_ns)
+    # What the library did not serve may be of no known device; where there is but one, it is of that.
+    whose = [chosen, traces.DEVICE_UNKNOWN] if len(devices) == 1 else [chosen]
+    blocks = pairing.paired(trace.entries)
+    blocks = blocks.chosen(numpy.isin(blocks.device, whose))
+    entries = trace.entries[numpy.isin(trace.entries["device"], whose)]
+    first, last = _ends(trace.label, entries, blocks, begin_ns, end_ns)
     return View(trace.label, trace, chosen, len(devices), entries, blocks, series.memory_of(entries, blocks), first, last)
