@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """`vpmm plot`: each kind of picture in each form says what is in the trace; whatever is wrong is said in one line."""
+import json
 import os
 import pathlib
 import random
@@ -99,7 +100,7 @@ class Pictures(plotted.Case):
         link = self.folder / "link"
         link.symlink_to(commands[0])
         for name in ("a.svg", "a.html"):
-            self.plot(name, self.trace, program=link)
+            self.started(name, self.trace, program=link)
         shutil.rmtree(next((self.folder / "root").rglob("share/vpmm/vpmm_plot")))
         self.assert_refused(self.run_plot(self.trace, "-o", self.folder / "x.svg", program=link), 1, "vpmm_plot", "missing")
 
@@ -139,6 +140,38 @@ class OtherForms(plotted.Case):
         self.assertFalse((self.folder / "out.svg").exists())
 
 
+class Replays(plotted.Case):
+    """Of which `vpmm replay --json` tells memory over time."""
+
+    def write(self, name, *replays):
+        path = self.folder / name
+        path.write_text(json.dumps({"trace": "x", "replays": list(replays)}))
+        return path
+
+    def test_one_and_several(self):
+        pool = {"through": "pool", "over_time": [[0, 10 * MIB, 12 * MIB], [5000, 100 * MIB, 110 * MIB], [9000, 0, 110 * MIB]]}
+        bare = {"through": "cudaMallocAsync", "over_time": [[0, 10 * MIB, 32 * MIB], [7000, 100 * MIB, 200 * MIB]]}
+        one = self.write("one.json", pool)
+        self.assertLessEqual({"live, at most 100 MiB", "held, at most 110 MiB", "replay of 9 µs"},
+                             set(texts(self.plot("one.svg", one))))
+        found = texts(self.plot("two.svg", f"{self.write('two.json', pool, bare)}:same", self.trace))
+        self.assertLessEqual({"same: pool", "same: cudaMallocAsync", "200 MiB held, 2.00 × live",
+                              "128 MiB held, 1.14 × live", "small: addresses"}, set(found))
+        self.assertNotIn("same: pool: addresses", found)
+        self.plot("one.html", one)
+
+    def test_malformed_ones(self):
+        for content in ("{", "{}", '{"replays": []}', '{"replays": [4]}', '{"replays": [{"over_time": []}]}', "{" * 100_000,
+                        '{"replays": [{"over_time": [[1, 2]]}]}', '{"replays": [{"over_time": [[1, 2, "x"]]}]}',
+                        '{"replays": [{"over_time": [[2, 2, 2], [1, 2, 2]]}]}', '{"replays": [{"over_time": [[1, -2, 2]]}]}',
+                        '{"replays": [{"over_time": [[1, 2, 1e999]]}]}', '{"replays": [{"over_time": [[[1], 2, 3]]}]}',
+                        '{"replays": [{"over_time": [[1, 2, %s]]}]}' % ("9" * 400), '{"\udcff"'):
+            with self.subTest(content[:60]):
+                path = self.folder / "bad.json"
+                path.write_bytes(content.encode("utf-8", "surrogateescape"))
+                self.assert_refused(self.run_plot(path, "-o", self.folder / "x.svg"), 2, "bad.json")
+
+
 class Refusals(plotted.Case):
     def test_bad_arguments(self):
         out = ["-o", self.folder / "x.svg"]
@@ -149,7 +182,7 @@ class Refusals(plotted.Case):
                 ([self.trace, *out, "--from", "2", "--to", "1"], "--to"), ([self.trace, *out, "--width", "5"], "200"),
                 ([self.trace, *out, "--dpi", "9" * 30], "600"), ([self.trace, *out, "--device", "x"], "255"),
                 ([self.trace, *out, "--nothing"], "--nothing"), ([self.trace, "-o"], "-o"),
-                ([self.trace, *out, "--kind", "compare"], "two"), ([self.trace] * 9 + out, "8"),
+                ([self.trace, *out, "--kind", "compare"], "two"), ([self.trace] * 9 + out, "at most 8"),
                 ([self.trace, *out, "--blocks", "0"], "1")):
             with self.subTest(words[1:]):
                 result = self.run_plot(*words)
@@ -163,7 +196,7 @@ class Refusals(plotted.Case):
                 ([self.folder / "none", "-o", self.folder / "x.svg"], 2, "No such file"),
                 ([self.folder, "-o", self.folder / "x.svg"], 2, "directory"),
                 ([self.trace, "-o", self.folder / "no/x.svg"], 1, "cannot be written"),
-                ([self.trace, "-o", self.folder / "x.svg", "--from", "20"], 2, "none in the time"),
+                ([self.trace, "-o", self.folder / "x.svg", "--from", "20"], 2, "nothing in the time"),
                 ([empty, "-o", self.folder / "x.svg"], 1, "no entries"),
                 ([silent, "-o", self.folder / "x.svg", "--kind", "map"], 1, "nothing"),
                 ([self.trace, "-o", self.folder / "x.png", "--height", "200", "--dpi", "300"], 1, "too few")):
@@ -181,7 +214,7 @@ class Refusals(plotted.Case):
             environment = {**os.environ, "PYTHONPATH": str(self.folder)}
             self.assert_refused(self.run_plot(self.trace, *words, env=environment), 1, f"pip install {missing}")
             if missing == "matplotlib":
-                self.plot("page.html", self.trace, env=environment)
+                self.started("page.html", self.trace, env=environment)
 
 
 class Hostile(plotted.Case):

@@ -13,17 +13,18 @@ import options
 from failures import Failure, WrongUse
 
 
-def kinds_of(chosen: options.Options) -> List[str]:
+def kinds_of(chosen: options.Options, n_views: int) -> List[str]:
     if chosen.kind != "all":
         return [chosen.kind]
-    return ["memory", "map", "sizes"] if len(chosen.files) == 1 else ["compare", "map"]
+    return ["memory", "map", "sizes"] if n_views == 1 else ["compare", "map"]
 
 
 def subtitle(views: list) -> str:
     import units
     parts = []
     for view in views:
-        text = f"{units.count_text(view.shown_blocks().start.size)} blocks in {units.time_text(view.last - view.first)}"
+        counted = f"{units.count_text(view.shown_blocks().start.size)} blocks in " if view.entries.size else "replay of "
+        text = counted + units.time_text(view.last - view.first)
         text += f", device {view.device} of {view.n_devices}" if view.n_devices > 1 else ""
         text += f", {units.count_text(view.trace.dropped)} entries dropped" if view.trace.dropped else ""
         parts.append(text)
@@ -33,17 +34,33 @@ def subtitle(views: list) -> str:
     return "   ·   ".join(f"{view.name}: {part}" for view, part in zip(views, parts)) if len(views) < 4 else ""
 
 
+def views_of(chosen: options.Options, vpmm: Path) -> list:
+    import replays
+    import traces
+    import view
+    views = []
+    for path, label in chosen.files:
+        name, times = traces.plain(label), (chosen.begin_ns, chosen.end_ns)
+        if replays.is_json(path):
+            views += replays.read(path, name, *times)
+        else:
+            views.append(view.view_of(traces.read(path, name, vpmm), chosen.device, *times))
+    if chosen.kind == "compare" and len(views) < 2:
+        raise WrongUse("--kind compare takes two traces or replays, and more")
+    if len(views) > options.VIEWS_MOST:
+        raise WrongUse(f"{len(views)} traces and replays; at most {options.VIEWS_MOST} fit into one picture")
+    return views
+
+
 def picture(chosen: options.Options, vpmm: Path) -> bytes:
     import figure
     import traces
-    import view
-    views = [view.view_of(traces.read(path, traces.plain(label), vpmm), chosen.device, chosen.begin_ns, chosen.end_ns)
-             for path, label in chosen.files]
+    views = views_of(chosen, vpmm)
     title = traces.plain(chosen.title if chosen.title is not None else ", ".join(one.name for one in views))
     if chosen.form == ".html":
         import page
         return page.page(views, title, subtitle(views), chosen)
-    return figure.draw(figure.Request(kinds_of(chosen), chosen.colour_by, title, subtitle(views), chosen.is_dark,
+    return figure.draw(figure.Request(kinds_of(chosen, len(views)), chosen.colour_by, title, subtitle(views), chosen.is_dark,
                                       chosen.width_px, chosen.height_px, chosen.dpi, chosen.form == ".svg"), views)
 
 

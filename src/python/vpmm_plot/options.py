@@ -13,7 +13,7 @@ from failures import WrongUse
 KINDS = ["memory", "map", "sizes", "compare", "all"]
 FORMS = [".svg", ".png", ".html"]
 PIXELS_LEAST, PIXELS_MOST = 200, 20000
-FILES_MOST = 8
+VIEWS_MOST = 8
 
 
 class Options(NamedTuple):
@@ -59,7 +59,7 @@ def named_file(text: str) -> Tuple[Path, str]:
     if colon and before and label and not Path(text).exists():
         return Path(before), label
     name = Path(text).name
-    for end in (".gz", ".csv", ".vpmm", ".trace"):
+    for end in (".gz", ".csv", ".vpmm", ".trace", ".json"):
         name = name.removesuffix(end) or name
     return Path(text), name
 
@@ -89,16 +89,12 @@ def parse(arguments: Sequence[str]) -> Options:
     files, out, kind = found.pop("files"), found.pop("out"), found.pop("kind")
     if not files:
         raise WrongUse("which trace? FILE... is missing")
-    if len(files) > FILES_MOST:
-        raise WrongUse(f"{len(files)} files; at most {FILES_MOST} fit into one picture")
     if out is None:
         raise WrongUse("where to? -o FILE.svg, FILE.png or FILE.html is missing")
     if out.suffix.lower() not in FORMS:
         raise WrongUse(f"{out}: a picture's name ends in .svg, .png or .html")
     if found["begin_ns"] is not None and found["end_ns"] is not None and found["begin_ns"] >= found["end_ns"]:
         raise WrongUse("--from is not before --to")
-    if kind == "compare" and len(files) < 2:
-        raise WrongUse("--kind compare takes two files and more")
     return Options([named_file(file) for file in files], out, out.suffix.lower(), kind, **found)
 
 

@@ -36,6 +36,9 @@ function paint() {
   isWaiting = false;
   if (traces.length > 1) paintCompare();
   paintMemory(trace, view);
+  const hasBlocks = trace.allBlocks > 0 || trace.mapped.start.length > 0;
+  element("map-part").hidden = element("sizes-part").hidden = !hasBlocks;
+  if (!hasBlocks) return;
   paintMap(trace, view, element("colour").value);
   paintSizes(trace, view);
 }

@@ -32,16 +32,20 @@ class View(NamedTuple):
         return self.blocks.between(self.first, self.last)
 
 
-def _ends(label: str, entries: numpy.ndarray, blocks: Blocks, begin_ns: Optional[float],
-          end_ns: Optional[float]) -> Tuple[float, float]:
-    first, last = float(entries["ns"].min()), float(traces.moments(entries).max())
-    freed = blocks.end[numpy.isfinite(blocks.end)]
-    last = max(last, float(freed.max()) if freed.size else last, first + 1)
+def chosen_time(name: str, first: float, last: float, begin_ns: Optional[float],
+                end_ns: Optional[float]) -> Tuple[float, float]:
+    """The part asked for of what there is. Raises Wrong where that is nothing."""
     begin, end = (first if begin_ns is None else begin_ns), (last if end_ns is None else end_ns)
     if begin >= last or end <= first:
-        raise Wrong(f"{label}: has entries from {units.time_text(first)} to {units.time_text(last)}, and none in the time "
+        raise Wrong(f"{name}: goes from {units.time_text(first)} to {units.time_text(last)}, and has nothing in the time "
                     "asked for")
     return max(begin, first), min(end, last)
+
+
+def _ends(entries: numpy.ndarray, blocks: Blocks) -> Tuple[float, float]:
+    first, last = float(entries["ns"].min()), float(traces.moments(entries).max())
+    freed = blocks.end[numpy.isfinite(blocks.end)]
+    return first, max(last, float(freed.max()) if freed.size else last, first + 1)
 
 
 def view_of(trace: Trace, device: Optional[int], begin_ns: Optional[float], end_ns: Optional[float]) -> View:
@@ -58,5 +62,5 @@ def view_of(trace: Trace, device: Optional[int], begin_ns: Optional[float], end_
     blocks = pairing.paired(trace.entries)
     blocks = blocks.chosen(numpy.isin(blocks.device, whose))
     entries = trace.entries[numpy.isin(trace.entries["device"], whose)]
-    first, last = _ends(trace.label, entries, blocks, begin_ns, end_ns)
+    first, last = chosen_time(trace.label, *_ends(entries, blocks), begin_ns, end_ns)
     return View(trace.label, trace, chosen, len(devices), entries, blocks, series.memory_of(entries, blocks), first, last)
