@@ -81,9 +81,18 @@ LINES
     [ -z "$missing" ] || install_packages $missing
 }
 
-# Draws the benchmarks.
+# Draws benchmarks and traces.
 need_matplotlib() {
     python3 -c 'import matplotlib' 2>/dev/null || install_python matplotlib
+}
+
+# Shows the page that `vpmm plot` writes; its test is skipped without one.
+want_browser() {
+    local browser
+    for browser in chromium chromium-browser google-chrome chrome; do
+        ! command -v $browser >/dev/null || return 0
+    done
+    (install_packages chromium) || say "going on without a browser"
 }
 
 # What only the style tests use; they skip what they cannot check, so nothing here is worth a failure.

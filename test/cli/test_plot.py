@@ -62,7 +62,7 @@ class Pictures(plotted.Case):
         svg = self.plot("both.svg", self.trace, f"{other}:with $x$ & <b>", "--kind", "compare")
         self.assertLessEqual({"small: live", "small: held", "small: held peak", "with $x$ & <b>: live"}, ids(svg))
         self.assertNotIn("with $x$ & <b>: held", ids(svg))
-        self.assertLessEqual({"small", "with $x$ & <b>", "128 MiB held, 1.14 × live", "256 MiB"}, set(texts(svg)))
+        self.assertLessEqual({"small", "with $x$ & <b>", "128 MiB held (1.14×)", "256 MiB"}, set(texts(svg)))
         several = texts(self.plot("all.svg", self.trace, f"{other}:b"))
         self.assertLessEqual({"small: addresses", "b: addresses", "Peaks: live (full), held (pale)"}, set(several))
 
@@ -155,8 +155,8 @@ class Replays(plotted.Case):
         self.assertLessEqual({"live, at most 100 MiB", "held, at most 110 MiB", "replay of 9 µs"},
                              set(texts(self.plot("one.svg", one))))
         found = texts(self.plot("two.svg", f"{self.write('two.json', pool, bare)}:same", self.trace))
-        self.assertLessEqual({"same: pool", "same: cudaMallocAsync", "200 MiB held, 2.00 × live",
-                              "128 MiB held, 1.14 × live", "small: addresses"}, set(found))
+        self.assertLessEqual({"same: pool", "same: cudaMallocAsync", "200 MiB held (2.00×)",
+                              "128 MiB held (1.14×)", "small: addresses"}, set(found))
         self.assertNotIn("same: pool: addresses", found)
         self.plot("one.html", one)
 

@@ -41,24 +41,24 @@ def short(name: str, letters: int = NAME_LETTERS) -> str:
 
 def over_time(axes: Any, theme: look.Theme, compared: List[Compared]) -> None:
     panels.plain_axes(axes, theme)
-    top, entries = 0.0, []
+    top = 0.0
     for colour, one in zip(COLOURS, compared):
-        for steps, what, width, strength in ((one.memory.held, "held", 1.6, 1.0), (one.memory.live, "live", 0.9, 0.75)):
+        is_alone = one.memory.held is None
+        for steps, what in ((one.memory.live, "live"), (one.memory.held, "held")):
             if steps is None:
                 continue
             shown = steps.clipped(one.first, one.last).thinned(panels.COLUMNS)
             top = max(top, series.peak_of(shown).bytes)
-            moved = series.Steps(shown.when - one.first, shown.level)
-            if what == "live":
-                axes.fill_between(moved.when, moved.level, step="post", color=colour, alpha=0.1, linewidth=0,
-                                  rasterized=moved.when.size > 2 * panels.COLUMNS)
-            line, = axes.plot(moved.when, moved.level, drawstyle="steps-post", color=colour, linewidth=width,
-                              alpha=strength, linestyle="-" if what == "held" or one.memory.held is None else (0, (3, 1.2)))
+            is_main = what == "held" or is_alone
+            if what == "live" and len(compared) < 3:
+                axes.fill_between(shown.when - one.first, shown.level, step="post", color=colour, alpha=0.08, linewidth=0,
+                                  rasterized=shown.when.size > 2 * panels.COLUMNS)
+            line, = axes.plot(shown.when - one.first, shown.level, drawstyle="steps-post", color=colour,
+                              linewidth=1.8 if what == "held" else 1.1 if is_main else 0.6, alpha=1.0 if is_main else 0.5)
             line.set_gid(f"{one.name}: {what}")
-        entries.append((colour, short(one.name)))
     panels.byte_axis(axes, theme, top)
     has_held = any(one.memory.held is not None for one in compared)
-    panels.heading(axes, theme, "Held (solid) and live (dashed)" if has_held else "Live memory", entries)
+    panels.heading(axes, theme, "Held (thick) and live (thin)" if has_held else "Live memory")
     panels.time_axis(axes, theme, 0.0, max(one.last - one.first for one in compared))
     axes.set_xlabel(axes.get_xlabel().replace("since the trace began", "since each trace began"))
 
@@ -66,7 +66,7 @@ def over_time(axes: Any, theme: look.Theme, compared: List[Compared]) -> None:
 def _bar_text(peaks: Peaks) -> str:
     if peaks.held is None:
         return units.bytes_text(peaks.live)
-    ratio = f", {peaks.held / peaks.live:.2f} × live" if peaks.live else ""
+    ratio = f" ({peaks.held / peaks.live:.2f}×)" if peaks.live else ""
     return f"{units.bytes_text(peaks.held)} held{ratio}"
 
 

@@ -14,7 +14,8 @@ import spacemap
 from failures import Failure
 from view import View
 
-LEFT_IN, RIGHT_IN, TOP_IN, HEAD_IN, FOOT_IN, TICKS_IN = 1.4, 0.3, 0.62, 0.36, 0.5, 0.3
+LEFT_IN, RIGHT_IN, TOP_IN, FOOT_IN, TICKS_IN = 1.4, 0.3, 0.62, 0.5, 0.3
+HEADS_IN = {"memory": 0.36, "map": 0.36, "sizes": 0.58, "compare": 0.36}
 SPLIT_IN = 0.75  # between two panels side by side
 HEIGHTS_IN = {"memory": 1.9, "map": 2.7, "sizes": 1.7, "compare": 2.2}
 WIDTH_PX, DPI = 1100, 100
@@ -57,7 +58,7 @@ def _shares_time(rows: List[Row], place: int) -> bool:
 def _boxes(rows: List[Row], request: Request) -> Tuple[Tuple[float, float], List[Tuple[float, float]]]:
     """The size of the figure, and of each row where its axes begin from below and how high they are; in inches."""
     feet = [TICKS_IN if row.kind == "sizes" or _shares_time(rows, place) else FOOT_IN for place, row in enumerate(rows)]
-    around = TOP_IN + len(rows) * HEAD_IN + sum(feet)
+    around = TOP_IN + sum(HEADS_IN[row.kind] for row in rows) + sum(feet)
     wanted = sum(HEIGHTS_IN[row.kind] for row in rows)
     height = request.height_px / request.dpi if request.height_px else wanted + around
     scale = (height - around) / wanted
@@ -66,7 +67,7 @@ def _boxes(rows: List[Row], request: Request) -> Tuple[Tuple[float, float], List
                       f"at {request.dpi} dpi")
     top, boxes = height - TOP_IN, []
     for row, foot in zip(rows, feet):
-        top -= HEAD_IN + HEIGHTS_IN[row.kind] * scale
+        top -= HEADS_IN[row.kind] + HEIGHTS_IN[row.kind] * scale
         boxes.append((top, HEIGHTS_IN[row.kind] * scale))
         top -= foot
     return (request.width_px / request.dpi, height), boxes
@@ -79,7 +80,7 @@ def _axes(figure: Any, size: Tuple[float, float], left: float, right: float, box
 def _draw_row(figure: Any, size: Tuple[float, float], box: Tuple[float, float], row: Row, request: Request,
               views: List[View], theme: look.Theme, is_timed: bool) -> None:
     left, right = LEFT_IN, size[0] - RIGHT_IN
-    middle = left + (right - left) * (0.62 if row.kind == "compare" else 0.5)
+    middle = left + (right - left) * (0.6 if row.kind == "compare" else 0.5)
     if row.kind in ("compare", "sizes"):
         pair = (_axes(figure, size, left, middle - SPLIT_IN / 2, box),
                 _axes(figure, size, middle + SPLIT_IN / 2, right, box))

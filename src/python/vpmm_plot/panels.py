@@ -28,21 +28,25 @@ def plain_axes(axes: Any, theme: look.Theme) -> None:
     axes.set_axisbelow(True)
 
 
-def heading(axes: Any, theme: look.Theme, title: str, entries: Sequence[Entry] = ()) -> None:
-    """The title at the left, above the axes, and at the right what its colours mean."""
+def heading(axes: Any, theme: look.Theme, title: str, entries: Sequence[Entry] = (), is_stacked: bool = False) -> None:
+    """The title above the axes at the left, and what its colours mean at the right; stacked: below the title."""
     from matplotlib.lines import Line2D
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=theme.ink, pad=8, parse_math=False)
-    if entries:
-        handles = [Line2D([], [], color=colour, marker="s", markersize=6.5, linestyle="", markeredgewidth=0)
-                   for colour, _ in entries]
-        legend = axes.legend(handles, [text for _, text in entries], loc="lower right", bbox_to_anchor=(1.0, 1.0),
-                             ncol=len(entries), frameon=False, fontsize=8.5, labelcolor=theme.ink, handletextpad=0.2,
-                             columnspacing=1.3, borderpad=0.2, borderaxespad=0.3)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=theme.ink, pad=25 if is_stacked else 8,
+                   parse_math=False)
+    if not entries:
+        return
+    handles = [Line2D([], [], color=colour, marker="s", markersize=6.5, linestyle="", markeredgewidth=0)
+               for colour, _ in entries]
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0)} if is_stacked else {
+        "loc": "lower right", "bbox_to_anchor": (1.0, 1.0)}
+    legend = axes.legend(handles, [text for _, text in entries], ncol=len(entries), frameon=False, fontsize=8.5,
+                         labelcolor=theme.ink, handletextpad=0.2, columnspacing=1.1 if is_stacked else 1.3, borderpad=0.2,
+                         borderaxespad=0.3, **place)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
-def byte_axis(axes: Any, theme: look.Theme, top: float, most: int = 5) -> None:
+def byte_axis(axes: Any, theme: look.Theme, top: float, most: int = 6) -> None:
     ticks = units.byte_ticks(max(top, 1.0), most)
     axes.set_yticks(ticks)
     axes.set_yticklabels([units.bytes_text(tick) if tick else "0" for tick in ticks])
@@ -107,7 +111,7 @@ def memory(axes: Any, theme: look.Theme, shown: Memory, first: float, last: floa
         entries.append((theme.failed, f"{units.count_text(failed.size)} refused"))
     if peak.bytes:
         axes.plot([peak.when], [peak.bytes], marker="o", markersize=4.5, color=theme.live, markeredgecolor=theme.panel,
-                  markeredgewidth=0.8, gid="peak", clip_on=False)
+                  markeredgewidth=0.4, gid="peak", clip_on=False)
     heading(axes, theme, title, entries)
     time_axis(axes, theme, first, last, is_named)
 
@@ -205,12 +209,12 @@ def sizes(requests: Any, at_peak: Any, theme: look.Theme, blocks: Blocks, live: 
     requests.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: units.count_text(tick)))
     requests.grid(True, axis="y", color=theme.grid, linewidth=0.7)
     heading(requests, theme, f"{title}{units.count_text(began.start.size)} requests by size",
-            entries if len(entries) > 1 or entries[0][1] != "not known" else ())
+            entries if len(entries) > 1 or entries[0][1] != "not known" else (), is_stacked=True)
     plain_axes(at_peak, theme)
     inside = (at_class >= low) & (at_class <= high)
     held = numpy.bincount(at_class[inside] - low, alive.bytes[inside], minlength=high - low + 1)
     at_peak.bar(numpy.arange(low, high + 1), held, 0.8, color=theme.live, linewidth=0, gid="bytes at the peak")
     byte_axis(at_peak, theme, float(held.max()), 4)
-    heading(at_peak, theme, f"{units.bytes_text(peak.bytes)} live at the peak, by size")
+    heading(at_peak, theme, f"{units.bytes_text(peak.bytes)} live at the peak, by size", is_stacked=True)
     for axes in (requests, at_peak):
         _class_axis(axes, low, high)
