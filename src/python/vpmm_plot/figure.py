@@ -18,7 +18,7 @@ LEFT_IN, RIGHT_IN, TOP_IN, FOOT_IN, TICKS_IN = 1.4, 0.3, 0.62, 0.5, 0.3
 HEADS_IN = {"memory": 0.36, "map": 0.36, "sizes": 0.58, "compare": 0.36}
 SPLIT_IN = 0.75  # between two panels side by side
 HEIGHTS_IN = {"memory": 1.9, "map": 2.7, "sizes": 1.7, "compare": 2.2}
-WIDTH_PX, DPI = 1100, 100
+FINE_BLOCKS_MOST = 100_000  # in a map with two pixels for one; with more, nobody would see them apart
 
 
 class Request(NamedTuple):
@@ -99,7 +99,8 @@ def _draw_row(figure: Any, size: Tuple[float, float], box: Tuple[float, float], 
     elif row.kind == "sizes":
         panels.sizes(pair[0], pair[1], theme, view.blocks, view.memory.live, view.first, view.last, whose)
     else:
-        scale = request.dpi * (2 if request.is_vector else 1)
+        is_fine = request.is_vector and view.blocks.start.size <= FINE_BLOCKS_MOST
+        scale = request.dpi * (2 if is_fine else 1)
         size_px = (max(1, round((right - left) * scale)), max(1, round(box[1] * scale)))
         shown = spacemap.space_map(view)
         panels.address_map(pair[0], theme, shown, request.colour_by, size_px,
