@@ -4,10 +4,10 @@
 
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/python.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +16,6 @@
 
 #define MESSAGE_ROOM 256
 #define NO_PYTHON 127
-
-/* Where the importer is, from the folder of the command: as it was built, or as it was installed.
- */
-static const char *const places[] = {"../python/vpmm_import",
-                                     VPMM_DATA_FROM_COMMAND "/vpmm_import"};
-
-static bool find_importer(char path_out[PATH_MAX])
-{
-    char self[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0)
-        return false;
-    self[length] = '\0';
-    int folder = (int)(strrchr(self, '/') - self);
-    for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
-        int n = snprintf(path_out, PATH_MAX, "%.*s/%s/__main__.py", folder, self, places[i]);
-        if (n > 0 && n < PATH_MAX && access(path_out, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
 
 /* What the importer said, to the end of its first line. */
 static void read_words(int fd, char words_out[MESSAGE_ROOM])
@@ -64,9 +43,9 @@ static void become_importer(const char *script, int from, int to, int words)
 /* Lets the importer read `from` and write `to`. 0, or the exit status after one line. */
 static int import(const char *command, const char *name, int from, int to)
 {
-    char script[PATH_MAX], words[MESSAGE_ROOM];
+    char script[VPMM_CLI_PATH_ROOM], words[MESSAGE_ROOM];
     int ends[2], status = 0;
-    if (!find_importer(script))
+    if (!vpmm_cli_python_part("vpmm_import", script))
         return vpmm_cli_fail(command,
                              "%s: a snapshot of PyTorch, and the importer is missing: no "
                              "%s/vpmm_import beside this command",

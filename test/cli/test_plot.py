@@ -106,7 +106,18 @@ class Pictures(plotted.Case):
 
 
 class OtherForms(plotted.Case):
-    """They are converted by the command that the Python part is told of; here it is a stand-in."""
+    """They are converted by the command that the Python part is told of; here it is a stand-in but for one test."""
+
+    def test_csv(self):
+        csv = self.folder / "some.csv"
+        csv.write_text(f"A,1000,{8 * MIB},5,100,a\nA,9000,{4 * MIB},7,200,s\nF,1000,,5,300,a\n")
+        svg = self.plot("csv.svg", csv, "--colour", "stream")
+        self.assertLessEqual({"some", "2 blocks in 200 µs", "live, at most 12 MiB", "stream 5", "stream 7",
+                              "2 requests by size"}, set(texts(svg)))
+        self.assertNotIn("held", ids(svg))
+        self.assertNotIn("zombie", texts(svg))
+        csv.write_text(f"A,1000,{8 * MIB},5,100,a\nA,what\n")
+        self.assert_refused(self.run_plot(csv, "-o", self.folder / "x.svg"), 2, "some.csv")
 
     def stand_in(self, script):
         path = self.folder / "vpmm"
