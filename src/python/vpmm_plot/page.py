@@ -39,6 +39,11 @@ def _curve(steps: Optional[Steps], view: View) -> Optional[Dict[str, Any]]:
     return {"when": _packed(shown.when), "level": _packed(shown.level)}
 
 
+def _unless_none(steps: Optional[Steps]) -> Optional[Steps]:
+    """Without what is none all the time."""
+    return steps if steps is not None and steps.level.any() else None
+
+
 def _peak(steps: Optional[Steps], view: View) -> Optional[Dict[str, float]]:
     if steps is None:
         return None
@@ -55,12 +60,12 @@ def _trace(view: View, blocks_most: int) -> Dict[str, Any]:
     # The small ones first, so that they do not hide under what they are part of; and no more than a browser draws at ease.
     order = numpy.argsort(all_blocks.bytes, kind="stable")[-blocks_most:]
     blocks = all_blocks.chosen(order)
-    memory, passed = view.memory, view.memory.passed
+    memory = view.memory
     return {
         "name": view.name, "first": view.first, "last": view.last, "dropped": view.trace.dropped,
         "peak": _peak(memory.live, view), "heldPeak": _peak(memory.held, view),
-        "live": _curve(memory.live, view), "held": _curve(memory.held, view), "pending": _curve(memory.pending, view),
-        "passed": _curve(passed, view) if passed.level.any() else None,
+        "live": _curve(memory.live, view), "held": _curve(memory.held, view), "pending": _curve(_unless_none(memory.pending), view),
+        "passed": _curve(_unless_none(memory.passed), view),
         "failed": _packed(memory.failed[(memory.failed >= view.first) & (memory.failed <= view.last)][:FAILED_MOST]),
         "blocks": {**_spans(blocks), "stream": _packed(numpy.minimum(places[order], 65535), "u2"),
                    "path": _packed(blocks.path, "u1")},

@@ -71,13 +71,13 @@ def _last_uses(blocks: Blocks, mapped: Spans) -> List[Row]:
 
 
 def _waiting(blocks: Blocks, mapped: Spans, moves: numpy.ndarray, held: float) -> List[Row]:
-    """What is mapped at the end beyond what is held then: of what no one used since a move, the oldest."""
+    """What is mapped at the end beyond what is held then: of what no one used since a move, the largest parts."""
     still = Spans(*(array[numpy.isinf(mapped.end)] for array in mapped))
     surplus = float(still.bytes.sum()) - held
     if surplus <= 0 or moves.size == 0:
         return []
     rows = []
-    for last, _, address, n_bytes in sorted(_last_uses(blocks, still)):
+    for last, _, address, n_bytes in sorted(_last_uses(blocks, still), key=lambda row: -row[3]):
         move = int(numpy.searchsorted(moves, last, side="right"))
         if move < moves.size and n_bytes <= surplus:
             rows.append((float(moves[move]), numpy.inf, address, n_bytes))
