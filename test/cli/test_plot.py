@@ -105,6 +105,19 @@ class Pictures(plotted.Case):
         self.assert_refused(self.run_plot(self.trace, "-o", self.folder / "x.svg", program=link), 1, "vpmm_plot", "missing")
 
 
+class Kept(plotted.Case):
+    """The pictures of README.md, which scripts/pictures made."""
+
+    def test_they_are_there_and_small(self):
+        readme = (arguments.root / "README.md").read_text()
+        for name, said in (("memory", "live"), ("map", "address map"), ("sizes", "bytes at the peak"),
+                           ("compare", "default: held")):
+            path = arguments.root / f"docs/pictures/{name}.svg"
+            self.assertIn(f"](docs/pictures/{name}.svg)", readme)
+            self.assertIn(said, ids(path))
+            self.assertLess(path.stat().st_size, 150_000)
+
+
 class OtherForms(plotted.Case):
     """They are converted by the command that the Python part is told of; here it is a stand-in but for one test."""
 
