@@ -140,8 +140,8 @@ static void print_spans(const struct vpmm_summary *summary)
     printf(",\n \"over_time\": [");
     for (unsigned i = 0; i < n; i++) {
         const struct vpmm_summary_span *span = &summary->spans[i];
-        printf("%s{\"from_ns\": %llu", i ? ", " : "",
-               (unsigned long long)(summary->first_ns + i * summary->span_ns));
+        unsigned long long from_ns = summary->first_ns + i * summary->span_ns;
+        printf("%s{\"from_ns\": %llu", i ? ", " : "", from_ns);
         print_number("live_bytes", span->live_bytes);
         if (summary->all.has_held) {
             print_number("held_bytes", span->held_bytes);

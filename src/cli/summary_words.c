@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/summary.h"
 
-#define REASON(number, name, text) [number] = text,
+#define REASON(number, name, text) [number] = (text),
 static const char *const reasons[] = {VPMM_TRACE_REASONS(REASON)};
 static const char *const paths[] = {
     [VPMM_TRACE_BY_NOBODY] = "not known", [VPMM_TRACE_BY_CACHE] = "cache",

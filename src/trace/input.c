@@ -12,9 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_ROOM])
+{
+    return strerror_r(error, room, VPMM_TRACE_ERROR_ROOM);
+}
+
 int vpmm_trace_input_nameless(void)
 {
-    const char *folder = getenv("TMPDIR");
+    const char *folder = secure_getenv("TMPDIR");
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/vpmm-XXXXXX", folder && *folder ? folder : "/tmp");
     if (length < 0 || (size_t)length >= sizeof path) {
@@ -202,7 +207,7 @@ static const char *complaint_of(struct vpmm_trace_input *input)
     case Z_BUF_ERROR:
         return "the compressed data ends too early";
     case Z_ERRNO:
-        return strerror(errno);
+        return vpmm_trace_error_text(errno, input->error_text);
     case Z_MEM_ERROR:
         return "there is no memory to decompress it";
     default:

@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #define VPMM_TRACE_LINE_ROOM 4096
+#define VPMM_TRACE_ERROR_ROOM 96
 
 struct vpmm_trace_input {
     int fd; /* a regular file */
@@ -20,7 +21,11 @@ struct vpmm_trace_input {
     gzFile text; /* the same file as text; open while lines are read */
     uint64_t line_number;
     char line[VPMM_TRACE_LINE_ROOM]; /* the last one, without its end */
+    char error_text[VPMM_TRACE_ERROR_ROOM];
 };
+
+/* strerror, for any thread. */
+const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_ROOM]);
 
 /* An empty temporary file that is gone when it is closed, in TMPDIR. -1 with errno. */
 int vpmm_trace_input_nameless(void);

@@ -42,7 +42,8 @@ static uint64_t chunk_offset(const struct vpmm_trace_header *header, uint64_t ch
 
 static bool read_failed(struct vpmm_trace_reader *reader)
 {
-    return vpmm_trace_damaged(reader, "it cannot be read: %s", strerror(errno));
+    char room[VPMM_TRACE_ERROR_ROOM];
+    return vpmm_trace_damaged(reader, "it cannot be read: %s", vpmm_trace_error_text(errno, room));
 }
 
 /* The recorder's may change without a new version; all that follows from them fits 64 bits. */

@@ -28,7 +28,8 @@ bool vpmm_trace_damaged(struct vpmm_trace_reader *reader, const char *format, ..
         return false;
     int length = snprintf(reader->damage, sizeof reader->damage, "%s: ", reader->name);
     va_start(arguments, format);
-    vsnprintf(reader->damage + length, sizeof reader->damage - (size_t)length, format, arguments);
+    (void)vsnprintf(reader->damage + length, sizeof reader->damage - (size_t)length, format,
+                    arguments);
     va_end(arguments);
     vpmm_trace_make_printable(reader->damage);
     return false;
@@ -64,7 +65,7 @@ static enum vpmm_trace_form form_of(const char *head, size_t n)
 static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *reader,
                                                      enum vpmm_trace_form form)
 {
-    char head[64] = "";
+    char head[64] = "", room[VPMM_TRACE_ERROR_ROOM];
     size_t n = vpmm_trace_input_peek(&reader->input, head, sizeof head - 1);
     enum vpmm_trace_form found = form_of(head, n);
     reader->facts.form = form == VPMM_TRACE_FORM_UNKNOWN ? found : form;
@@ -73,7 +74,8 @@ static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *r
         if (found != VPMM_TRACE_FORM_VPMM)
             vpmm_trace_damaged(reader, "not a trace of this library: it begins otherwise");
         else if (!vpmm_trace_input_inflate(&reader->input))
-            vpmm_trace_damaged(reader, "it cannot be decompressed: %s", strerror(errno));
+            vpmm_trace_damaged(reader, "it cannot be decompressed: %s",
+                               vpmm_trace_error_text(errno, room));
         return reader->damage[0] ? NULL : &vpmm_trace_source_native;
     case VPMM_TRACE_FORM_CSV:
         return &vpmm_trace_source_csv;
@@ -104,7 +106,7 @@ static enum vpmm_status fail(struct vpmm_trace_reader *reader, enum vpmm_status 
 static enum vpmm_status say(char *message_out, enum vpmm_status status, const char *name,
                             const char *text)
 {
-    snprintf(message_out, MESSAGE_ROOM, "%.150s: %.90s", name, text);
+    (void)snprintf(message_out, MESSAGE_ROOM, "%.150s: %.90s", name, text);
     vpmm_trace_make_printable(message_out);
     return status;
 }
@@ -113,14 +115,15 @@ enum vpmm_status vpmm_trace_open_fd(int fd, const char *name, enum vpmm_trace_fo
                                     struct vpmm_trace_reader **reader_out,
                                     char message_out[static MESSAGE_ROOM])
 {
+    char room[VPMM_TRACE_ERROR_ROOM];
     struct vpmm_trace_reader *reader = calloc(1, sizeof *reader);
     if (!reader)
         return say(message_out, VPMM_NO_METADATA, name, "there is no memory to read it");
-    snprintf(reader->name, sizeof reader->name, "%s", name);
+    (void)snprintf(reader->name, sizeof reader->name, "%s", name);
     reader->facts.program = "";
     enum vpmm_status status = vpmm_trace_input_open(&reader->input, fd);
     if (status != VPMM_OK) {
-        vpmm_trace_damaged(reader, "%s", strerror(errno));
+        vpmm_trace_damaged(reader, "%s", vpmm_trace_error_text(errno, room));
         return fail(reader, status, message_out);
     }
     reader->facts.bytes = reader->input.bytes;
@@ -144,8 +147,9 @@ enum vpmm_status vpmm_trace_open(const char *path, enum vpmm_trace_form form,
     if (strcmp(path, "-") == 0)
         return vpmm_trace_open_fd(STDIN_FILENO, "standard input", form, reader_out, message_out);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char room[VPMM_TRACE_ERROR_ROOM];
     if (fd < 0)
-        return say(message_out, VPMM_NOT_FOUND, path, strerror(errno));
+        return say(message_out, VPMM_NOT_FOUND, path, vpmm_trace_error_text(errno, room));
     enum vpmm_status status = vpmm_trace_open_fd(fd, path, form, reader_out, message_out);
     close(fd);
     return status;

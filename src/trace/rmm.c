@@ -3,7 +3,6 @@
  * that of the day, to the microsecond. */
 #include "trace/internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define FIELDS 6
@@ -17,29 +16,32 @@ static bool begin(struct vpmm_trace_reader *reader)
            vpmm_trace_damaged(reader, "it cannot be read again");
 }
 
+/* So many digits, and what stands behind them. */
+static bool read_digits(const char **text, unsigned n_digits, const char *ends,
+                        uint64_t *number_out)
+{
+    uint64_t number = 0;
+    for (unsigned i = 0; i < n_digits; i++, (*text)++) {
+        if (**text < '0' || **text > '9')
+            return false;
+        number = number * 10 + (uint64_t)(**text - '0');
+    }
+    *number_out = number;
+    if (*ends == '\0')
+        return **text == '\0';
+    return **text && strchr(ends, *(*text)++);
+}
+
 /* 14:21:19.998533, as earlier versions wrote it 14:21:19:998533, or seconds since 1970. */
 static bool read_clock(const char *text, uint64_t *us_out, bool *is_of_day_out)
 {
-    unsigned hours, minutes;
-    unsigned long long seconds;
-    char point, fraction[7] = "";
-    int length = 0;
+    uint64_t hours = 0, minutes = 0, seconds, us;
     *is_of_day_out = strchr(text, ':') != NULL;
-    if (strspn(text, "0123456789:.") != strlen(text))
+    if (*is_of_day_out && !(read_digits(&text, 2, ":", &hours) && hours < 24 &&
+                            read_digits(&text, 2, ":", &minutes) && minutes < 60))
         return false;
-    if (!*is_of_day_out) {
-        hours = minutes = 0;
-        if (sscanf(text, "%10llu%c%6[0-9]%n", &seconds, &point, fraction, &length) != 3)
-            return false;
-    } else if (sscanf(text, "%2u:%2u:%2llu%c%6[0-9]%n", &hours, &minutes, &seconds, &point,
-                      fraction, &length) != 5) {
-        return false;
-    }
-    bool is_sound = !text[length] && strchr(".:", point) && strlen(fraction) == 6;
-    if (!is_sound || (*is_of_day_out && (hours > 23 || minutes > 59 || seconds > 60)))
-        return false;
-    uint64_t us;
-    if (!vpmm_trace_number(fraction, 10, &us))
+    if (!read_digits(&text, *is_of_day_out ? 2 : 10, ".:", &seconds) ||
+        !read_digits(&text, 6, "", &us) || (*is_of_day_out && seconds > 60))
         return false;
     *us_out = ((hours * 60 + minutes) * 60 + seconds) * 1000000 + us;
     return true;

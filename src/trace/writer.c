@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "trace/input.h"
 #include "trace/writer_internal.h"
 
 #include <errno.h>
@@ -56,7 +57,9 @@ const char *vpmm_trace_form_name(enum vpmm_trace_form form)
 
 static enum vpmm_status say(char *message_out, enum vpmm_status status, const char *name, int error)
 {
-    snprintf(message_out, MESSAGE_ROOM, "%.150s: %.90s", name, strerror(error));
+    char room[VPMM_TRACE_ERROR_ROOM];
+    (void)snprintf(message_out, MESSAGE_ROOM, "%.150s: %.90s", name,
+                   vpmm_trace_error_text(error, room));
     for (char *at = message_out; *at; at++) {
         if ((unsigned char)*at < ' ')
             *at = '?';
@@ -73,8 +76,8 @@ enum vpmm_status vpmm_trace_create(const char *path, enum vpmm_trace_form form,
     const char *name = strcmp(path, "-") == 0 ? "standard output" : path;
     if (!writer)
         return say(message_out, VPMM_NO_METADATA, name, ENOMEM);
-    snprintf(writer->name, sizeof writer->name, "%s", name);
-    snprintf(writer->program, sizeof writer->program, "%s", facts->program);
+    (void)snprintf(writer->name, sizeof writer->name, "%s", name);
+    (void)snprintf(writer->program, sizeof writer->program, "%s", facts->program);
     writer->facts = *facts;
     writer->facts.program = writer->program;
     if (!vpmm_trace_output_open(&writer->output, path)) {
