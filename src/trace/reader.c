@@ -65,7 +65,7 @@ static enum vpmm_trace_form form_of(const char *head, size_t n)
 static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *reader,
                                                      enum vpmm_trace_form form)
 {
-    char head[64] = "", room[VPMM_TRACE_ERROR_ROOM];
+    char head[64] = "";
     size_t n = vpmm_trace_input_peek(&reader->input, head, sizeof head - 1);
     enum vpmm_trace_form found = form_of(head, n);
     reader->facts.form = form == VPMM_TRACE_FORM_UNKNOWN ? found : form;
@@ -75,7 +75,7 @@ static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *r
             vpmm_trace_damaged(reader, "not a trace of this library: it begins otherwise");
         else if (!vpmm_trace_input_inflate(&reader->input))
             vpmm_trace_damaged(reader, "it cannot be decompressed: %s",
-                               vpmm_trace_error_text(errno, room));
+                               vpmm_trace_error_text(errno, reader->input.error_text));
         return reader->damage[0] ? NULL : &vpmm_trace_source_native;
     case VPMM_TRACE_FORM_CSV:
         return &vpmm_trace_source_csv;
@@ -115,7 +115,6 @@ enum vpmm_status vpmm_trace_open_fd(int fd, const char *name, enum vpmm_trace_fo
                                     struct vpmm_trace_reader **reader_out,
                                     char message_out[static MESSAGE_ROOM])
 {
-    char room[VPMM_TRACE_ERROR_ROOM];
     struct vpmm_trace_reader *reader = calloc(1, sizeof *reader);
     if (!reader)
         return say(message_out, VPMM_NO_METADATA, name, "there is no memory to read it");
@@ -123,7 +122,7 @@ enum vpmm_status vpmm_trace_open_fd(int fd, const char *name, enum vpmm_trace_fo
     reader->facts.program = "";
     enum vpmm_status status = vpmm_trace_input_open(&reader->input, fd);
     if (status != VPMM_OK) {
-        vpmm_trace_damaged(reader, "%s", vpmm_trace_error_text(errno, room));
+        vpmm_trace_damaged(reader, "%s", vpmm_trace_error_text(errno, reader->input.error_text));
         return fail(reader, status, message_out);
     }
     reader->facts.bytes = reader->input.bytes;
@@ -147,9 +146,10 @@ enum vpmm_status vpmm_trace_open(const char *path, enum vpmm_trace_form form,
     if (strcmp(path, "-") == 0)
         return vpmm_trace_open_fd(STDIN_FILENO, "standard input", form, reader_out, message_out);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char room[VPMM_TRACE_ERROR_ROOM];
-    if (fd < 0)
+    if (fd < 0) {
+        char room[VPMM_TRACE_ERROR_ROOM];
         return say(message_out, VPMM_NOT_FOUND, path, vpmm_trace_error_text(errno, room));
+    }
     enum vpmm_status status = vpmm_trace_open_fd(fd, path, form, reader_out, message_out);
     close(fd);
     return status;

@@ -40,6 +40,7 @@ UNCALLED = {
     "vpmm_heap_audit": "tests look at every invariant with it",
     "vpmm_order_totals": "tests count events and fences with it",
     "vpmm_pool_largest_free": "tests look at a pool with it",
+    "vpmm_trace_open": "benchmarks open traces by their names with it",
 }
 # A relocation of code against a symbol: TYPE, VALUE and NAME end the line.
 CODE_RELOCATION = re.compile(r"^[0-9a-f]+\s+[0-9a-f]+\s+R_\S+\s+[0-9a-f]+\s+(\w+)")
