@@ -190,7 +190,7 @@ static void note_call(struct vpmm_summary *summary, const struct vpmm_trace_item
         return;
     note_time(is_malloc ? &summary->mallocs : &summary->frees, entry->duration_ns);
     if (is_malloc && entry->path < VPMM_SUMMARY_PATHS) {
-        add(&summary->paths[entry->path].count, entry->bytes);
+        add(&summary->paths[entry->path].count, item->is_known ? entry->bytes : 0);
         note_time(&summary->paths[entry->path].times, entry->duration_ns);
     }
     summary->has_durations = summary->has_durations || entry->duration_ns;

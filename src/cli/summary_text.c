@@ -80,10 +80,10 @@ static void print_head(const struct vpmm_summary *summary, const struct vpmm_tra
             "  %llu entries were dropped, for which there was no room: what follows lacks them\n",
             llu(facts->dropped));
     if (summary->n_made_up)
-        printf("  %llu frees are missing: their addresses were served again\n",
-               llu(summary->n_made_up));
+        printf("  %s missing: the address was served again\n",
+               count_of(summary->n_made_up, "free").text);
     if (summary->n_unknown)
-        printf("  %llu frees are of blocks from before the trace\n", llu(summary->n_unknown));
+        printf("  %s of blocks from before the trace\n", count_of(summary->n_unknown, "free").text);
     if (summary->n_kernels + summary->n_events)
         printf("  %llu kernels, %llu events and waits for events\n", llu(summary->n_kernels),
                llu(summary->n_events));
@@ -244,7 +244,7 @@ static void print_calls(const struct vpmm_summary *summary)
     print_times("waits on the host", &summary->host_waits);
     print_times("waits on the device", &summary->stream_waits);
     if (summary->n_failed)
-        printf("  %llu mallocs failed\n", llu(summary->n_failed));
+        printf("  %s failed\n", count_of(summary->n_failed, "malloc").text);
     for (unsigned i = VPMM_TRACE_GROW; i <= VPMM_TRACE_RELEASE; i++) {
         static const char *const words[] = {"grown", "stitched", "unmapped", "released"};
         if (summary->pool[i].n)

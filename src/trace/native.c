@@ -175,9 +175,12 @@ static const struct vpmm_trace_entry *take_entry(struct vpmm_trace_reader *reade
     return &sequence->portion[sequence->at++];
 }
 
+/* A program may ask for any size; what it gets has to fit. */
 static bool is_sound(const struct vpmm_trace_entry *entry)
 {
-    return entry->kind < VPMM_TRACE_KINDS && entry->ns <= BYTES_MOST && entry->bytes <= BYTES_MOST;
+    bool may_be_any = entry->flags & VPMM_TRACE_IS_FAILED;
+    return entry->kind < VPMM_TRACE_KINDS && entry->ns <= BYTES_MOST &&
+           (may_be_any || entry->bytes <= BYTES_MOST);
 }
 
 static uint64_t moment_of(const struct vpmm_trace_entry *entry)
@@ -192,7 +195,7 @@ static void fill_window(struct vpmm_trace_reader *reader, struct sequence *seque
         if (entry->kind == VPMM_TRACE_NOTHING)
             continue;
         if (!is_sound(entry)) {
-            vpmm_trace_damaged(reader, "thread %llu has an entry that is none, of kind %u",
+            vpmm_trace_damaged(reader, "thread %llu has an entry that cannot be, of kind %u",
                                (unsigned long long)sequence->thread, entry->kind);
             sequence->at = sequence->n_portion;
             sequence->piece = sequence->end;

@@ -71,7 +71,7 @@ class Import(Case):
         self.assertEqual((found["mallocs"], found["live_peak"]["bytes"]), (1, 4))
 
     def test_what_ran_out_of_memory(self):
-        found = self.summary({"segments": [], "device_traces": [[event("oom", 1, 12345, 1 << 40)]]})
+        found = self.summary({"segments": [], "device_traces": [[event("oom", 1, 12345, (1 << 64) - 1)]]})
         self.assertEqual((found["failed"], found["live_peak"]["bytes"]), (1, 0))
 
     def test_segments_alone(self):

@@ -53,7 +53,8 @@ def _event(holder: Any, before_us: int, where: str) -> Event:
     if action is None:
         return Event(us, -1, 0, 0, 0)
     address = 0 if action == OOM else _number(holder, "addr", ADDRESS_MOST, where, -1)
-    return Event(us, action, address, _number(holder, "size", BYTES_MOST, where, -1),
+    bytes_most = ADDRESS_MOST if action == OOM else BYTES_MOST
+    return Event(us, action, address, _number(holder, "size", bytes_most, where, -1),
                  _number(holder, "stream", ADDRESS_MOST, where))
 
 
