@@ -10,7 +10,7 @@
 #define TIME_ROWS 16
 
 struct size {
-    char text[24];
+    char text[40];
 };
 
 static struct size size_of(uint64_t bytes)
@@ -21,7 +21,7 @@ static struct size size_of(uint64_t bytes)
 }
 
 struct time {
-    char text[24];
+    char text[40];
 };
 
 static struct time time_of(uint64_t ns)

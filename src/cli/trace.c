@@ -19,7 +19,7 @@
 const char vpmm_help_trace[] =
     "usage: vpmm trace summary FILE [--json] [--device N] [--from FORM]\n"
     "       vpmm trace convert FILE -o OUT [--from FORM] [--to FORM] [--device N]\n"
-    "                          [--least SIZE]\n"
+    "                          [--min-size SIZE]\n"
     "\n"
     "summary tells the peaks of a trace and what was live at them, sizes, lifetimes,\n"
     "how much was held without use over time, how requests were served, the slowest\n"
@@ -37,22 +37,22 @@ const char vpmm_help_trace[] =
     "A file that is read tells its form itself, and may be compressed with gzip, but\n"
     "for a snapshot; one that is written is compressed if its name ends in .gz.\n"
     "\n"
-    "  -o, --out OUT   what to write\n"
-    "  --from FORM     of FILE, where it does not tell\n"
-    "  --to FORM       of OUT, where its name does not tell\n"
-    "  --device N      of this device alone\n"
-    "  --least SIZE    leave requests of less than SIZE out\n"
-    "  --json          the figures as one JSON object\n"
+    "  -o, --out OUT     what to write\n"
+    "  --from FORM       of FILE, where it does not tell\n"
+    "  --to FORM         of OUT, where its name does not tell\n"
+    "  --device N        of this device alone\n"
+    "  --min-size SIZE   leave requests of less than SIZE out\n"
+    "  --json            the figures as one JSON object\n"
     "\n"
     "  vpmm trace summary train.vpmm\n"
-    "  vpmm trace convert train.vpmm -o train.json.gz --least 2M\n"
+    "  vpmm trace convert train.vpmm -o train.json.gz --min-size 2M\n"
     "  vpmm trace convert snapshot.pickle -o snapshot.csv\n";
 
 struct conversion {
     const char *from_path, *to_path;
     enum vpmm_trace_form from, to;
     int device; /* -1: all */
-    uint64_t least_bytes;
+    uint64_t min_bytes;
 };
 
 int vpmm_cli_trace_form(const char *text, enum vpmm_trace_form *form_out)
@@ -78,7 +78,7 @@ static bool is_wanted(const struct conversion *conversion, const struct vpmm_tra
     if (conversion->device >= 0 && entry->device != conversion->device)
         return false;
     return (entry->kind != VPMM_TRACE_MALLOC && entry->kind != VPMM_TRACE_FREE) ||
-           entry->bytes >= conversion->least_bytes;
+           entry->bytes >= conversion->min_bytes;
 }
 
 static void tell_left_out(const struct vpmm_trace_left_out *left_out, enum vpmm_trace_form form)
@@ -175,7 +175,7 @@ static int take_option(struct conversion *conversion, int found, char *const *ar
     case 'd':
         return vpmm_cli_trace_device(optarg, &conversion->device);
     case 'l':
-        if (vpmm_bytes_parse(optarg, &conversion->least_bytes) == VPMM_OK)
+        if (vpmm_bytes_parse(optarg, &conversion->min_bytes) == VPMM_OK)
             return 0;
         return vpmm_cli_wrong("trace", "'%s' is not a size, as 4096 or 2M", optarg);
     default:
@@ -186,9 +186,9 @@ static int take_option(struct conversion *conversion, int found, char *const *ar
 static int run_convert(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"out", required_argument, NULL, 'o'},   {"from", required_argument, NULL, 'f'},
-        {"to", required_argument, NULL, 't'},    {"device", required_argument, NULL, 'd'},
-        {"least", required_argument, NULL, 'l'}, {NULL, 0, NULL, 0}};
+        {"out", required_argument, NULL, 'o'},      {"from", required_argument, NULL, 'f'},
+        {"to", required_argument, NULL, 't'},       {"device", required_argument, NULL, 'd'},
+        {"min-size", required_argument, NULL, 'l'}, {NULL, 0, NULL, 0}};
     struct conversion conversion = {.device = -1};
     int found;
     while ((found = getopt_long(argc, argv, ":o:", options, NULL)) != -1) {

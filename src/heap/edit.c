@@ -147,7 +147,7 @@ static enum vpmm_status try_plan(struct vpmm_heap *heap, const struct vpmm_want 
     *moved_pages_out = plan->moved_pages;
     uint64_t begin_ns = vpmm_heap_now_ns(heap);
     struct outcome outcome = carry_out(heap, plan);
-    vpmm_heap_tell_plan(heap, plan, outcome.status ? outcome.stuck_pages : plan->pages, begin_ns);
+    vpmm_heap_tell_plan(heap, plan, outcome.status, outcome.stuck_pages, begin_ns);
 
     vpmm_lock_take(&heap->lock);
     heap->is_unsettled |= outcome.status || plan->moved_pages;

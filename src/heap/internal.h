@@ -97,10 +97,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_edit_plan(struct vpmm_heap *heap,
 
 /* ---- watch.c: tells whoever listens; without the lock ---- */
 
-/* What the first `pages` of a plan have become since then; before it is committed, or abandoned
- * with so many stuck: these are held, too. */
-void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan, uint64_t pages,
-                         uint64_t begin_ns);
+/* What a plan has become since then; before it is committed or, with a status, abandoned with so
+ * many pages stuck: of those the new ones are held, too, and the others stay where they were. */
+void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan,
+                         enum vpmm_status status, uint64_t stuck_pages, uint64_t begin_ns);
 /* A range was unmapped, and its extent, if it names one, released. */
 void vpmm_heap_tell_removal(struct vpmm_heap *heap, const struct vpmm_removal *removal,
                             uint64_t begin_ns);

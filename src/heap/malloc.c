@@ -329,6 +329,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     serving.heap = heap;
     serving.request = request;
     serving.is_limited = false;
+    serving.way = VPMM_WAY_GROW;
     serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(request)};
     serving.want.number = vpmm_heap_reserve_ids(heap, 1);
     serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);

@@ -8,9 +8,10 @@ static void tell(struct vpmm_heap *heap, struct vpmm_watch_event event)
 }
 
 /* Steps of one kind that lie side by side are told of as one. */
-void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan, uint64_t pages,
-                         uint64_t begin_ns)
+void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan,
+                         enum vpmm_status status, uint64_t stuck_pages, uint64_t begin_ns)
 {
+    uint64_t pages = status ? stuck_pages : plan->pages;
     uint64_t end = plan->address + pages * heap->page_bytes;
     if (!heap->params.watch)
         return;
@@ -20,6 +21,8 @@ void vpmm_heap_tell_plan(struct vpmm_heap *heap, const struct vpmm_plan *plan, u
         while (i < plan->n_steps && plan->steps[i].kind == first->kind &&
                plan->steps[i].address == first->address + bytes && plan->steps[i].address < end)
             bytes += plan->steps[i++].pages * heap->page_bytes;
+        if (status && first->kind == VPMM_STEP_MOVE)
+            continue;
         tell(heap,
              (struct vpmm_watch_event){
                  .kind = first->kind == VPMM_STEP_CREATE ? VPMM_WATCH_GROW : VPMM_WATCH_STITCH,

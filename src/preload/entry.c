@@ -44,7 +44,7 @@ static _Atomic(struct vpmm_world *) made_world;
 /* Stands for a world in which every wrapper passes through. */
 static struct vpmm_world passing;
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
-static _Thread_local struct vpmm_trace_writer writer __attribute__((tls_model("initial-exec")));
+static _Thread_local struct vpmm_recorder_writer writer __attribute__((tls_model("initial-exec")));
 struct vpmm_tracing vpmm_no_tracing;
 
 static struct vpmm_world *world_or_null(void)
@@ -125,7 +125,7 @@ static void become_child(void)
         if (world->has_arena)
             vpmm_arena_abandon(&world->arena);
     }
-    writer = (struct vpmm_trace_writer){0};
+    writer = (struct vpmm_recorder_writer){0};
     atomic_store(&vpmm_present.tracing, had_pool ? &vpmm_no_tracing : NULL);
     atomic_store(&made_world, had_pool ? &passing : NULL);
     atomic_store(&vpmm_present.world, had_pool ? &passing : NULL);
@@ -320,7 +320,7 @@ struct vpmm_tracing *vpmm_entry_tracing(void)
     return tracing == &vpmm_no_tracing ? NULL : tracing;
 }
 
-struct vpmm_trace_writer *vpmm_entry_writer(void)
+struct vpmm_recorder_writer *vpmm_entry_writer(void)
 {
     return &writer;
 }

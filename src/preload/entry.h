@@ -51,7 +51,7 @@ static inline bool vpmm_is_recorded(void)
 /* Where the call is to be recorded; NULL: nowhere, or it comes out of our own code. */
 struct vpmm_tracing *vpmm_entry_tracing(void);
 /* The calling thread's. */
-struct vpmm_trace_writer *vpmm_entry_writer(void);
+struct vpmm_recorder_writer *vpmm_entry_writer(void);
 
 /* The calling thread is ours: it is inside us as long as it lives. */
 void vpmm_stay(void);

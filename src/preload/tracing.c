@@ -5,6 +5,7 @@
 #include "observe/log.h"
 #include "preload/entry.h"
 #include "preload/original.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -27,9 +28,12 @@ enum state {
     _Static_assert((number) == VPMM_ROUTE_##name, "a trace says " #name " with another number");
 VPMM_TRACE_REASONS(REASON)
 #undef REASON
-#define COUNT(number, name, text) +1
-_Static_assert(VPMM_ROUTE_COUNT == 1 VPMM_TRACE_REASONS(COUNT), "a trace knows other reasons");
-#undef COUNT
+#define NAME(number, name, text) REASON_##name,
+enum {
+    VPMM_TRACE_REASONS(NAME) N_REASONS
+};
+#undef NAME
+_Static_assert(VPMM_ROUTE_COUNT == N_REASONS + 1, "a trace knows other reasons");
 
 static const uint8_t paths[] = {
     [VPMM_WAY_CACHE] = VPMM_TRACE_BY_CACHE,   [VPMM_WAY_HABIT] = VPMM_TRACE_BY_HABIT,
@@ -76,20 +80,17 @@ static uint8_t device_number(int device)
 
 /* ---- heaps ---- */
 
-static void tell_figures(struct vpmm_tracing *tracing, int device)
+static void write_figures(struct vpmm_tracing *tracing, int device, uint64_t ns,
+                          const struct vpmm_pool_totals *totals, uint64_t pending_pages)
 {
-    struct vpmm_pool_totals totals;
-    struct vpmm_heap *heap = vpmm_router_heap(tracing->router, device);
-    if (!heap)
-        return;
-    uint64_t page_bytes = vpmm_heap_page_bytes(heap);
-    vpmm_pool_totals(vpmm_heap_pool(heap), &totals);
+    uint64_t page_bytes = vpmm_heap_page_bytes(vpmm_router_heap(tracing->router, device));
     write(tracing, &(struct vpmm_trace_entry){
-                       .ns = now_ns(tracing),
+                       .ns = ns,
                        .kind = VPMM_TRACE_FIGURES,
                        .device = device_number(device),
-                       .address = totals.held_pages * page_bytes,
-                       .bytes = totals.live_pages * page_bytes,
+                       .address = totals->held_pages * page_bytes,
+                       .bytes = totals->live_pages * page_bytes,
+                       .stream = pending_pages * page_bytes,
                    });
 }
 
@@ -97,8 +98,22 @@ static void tell_figures_in_turn(struct vpmm_tracing *tracing, int device, uint6
 {
     vpmm_atomic64 *due_ns = &tracing->due_ns[device];
     uint64_t due = vpmm_atomic_load(due_ns);
-    if (ns >= due && vpmm_atomic_swap_if(due_ns, &due, ns + FIGURES_NS))
-        tell_figures(tracing, device);
+    struct vpmm_heap *heap = vpmm_router_heap(tracing->router, device);
+    struct vpmm_heap_account account;
+    if (!heap || ns < due || !vpmm_atomic_swap_if(due_ns, &due, ns + FIGURES_NS))
+        return;
+    vpmm_heap_account(heap, &account);
+    write_figures(tracing, device, ns, &account.totals, account.pending_pages);
+}
+
+/* Without a lock: whoever holds one may never run again. */
+static void tell_last_figures(struct vpmm_tracing *tracing)
+{
+    struct vpmm_report_device devices[VPMM_DEVICES_MAX];
+    unsigned n = vpmm_report_devices(tracing->router, devices);
+    for (unsigned i = 0; i < n; i++)
+        write_figures(tracing, devices[i].device, now_ns(tracing), &devices[i].totals,
+                      devices[i].pending_pages);
 }
 
 static uint64_t watch_now_ns(void *self)
@@ -158,8 +173,7 @@ void vpmm_tracing_end(struct vpmm_tracing *tracing)
 {
     if (!is_open(tracing))
         return;
-    for (int device = 0; device < VPMM_DEVICES_MAX; device++)
-        tell_figures(tracing, device);
+    tell_last_figures(tracing);
     vpmm_recorder_end(&tracing->recorder);
 }
 

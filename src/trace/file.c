@@ -10,14 +10,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define FLAGS (O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
-
 /* How often another process may come between two looks at the path. */
 #define ATTEMPTS 8
 
 /* What is written at once, from one page. */
 #define PIECE_BYTES 4096
 #define PIECES 256
+
+static int open_as(const char *path, int more)
+{
+    return open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more, 0644);
+}
 
 static bool is_same(const struct vpmm_trace_file *file, int fd)
 {
@@ -89,10 +92,10 @@ static bool take(const char *path, int fd, const char **why_out)
 static int open_once(const char *path, const char **why_out)
 {
     struct stat found, now;
-    int fd = open(path, FLAGS | O_CREAT | O_EXCL, 0644);
+    int fd = open_as(path, O_CREAT | O_EXCL);
     bool is_old = fd < 0 && errno == EEXIST;
     if (is_old)
-        fd = open(path, FLAGS);
+        fd = open_as(path, 0);
     if (fd < 0) {
         errno = is_old && errno == ENOENT ? 0 : errno;
         return -1;
@@ -134,7 +137,7 @@ static bool is_at_hand(struct vpmm_trace_file *file)
 {
     if (is_same(file, file->fd))
         return true;
-    file->fd = open(file->path, FLAGS);
+    file->fd = open_as(file->path, 0);
     if (is_same(file, file->fd))
         return true;
     if (file->fd >= 0)
@@ -160,11 +163,15 @@ static bool is_within_limit(uint64_t bytes)
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
 {
     static const char zeros[PIECE_BYTES];
+    const union {
+        const char *read;
+        void *base;
+    } source = {zeros};
     struct iovec pieces[PIECES];
     if (!is_within_limit(begin + bytes) || !is_at_hand(file))
         return false;
     for (int i = 0; i < PIECES; i++)
-        pieces[i] = (struct iovec){(void *)(uintptr_t)zeros, sizeof zeros};
+        pieces[i] = (struct iovec){source.base, sizeof zeros};
     for (uint64_t done = 0; done < bytes;) {
         uint64_t n_left = (bytes - done) / sizeof zeros;
         int n = n_left < PIECES ? (int)n_left : PIECES;

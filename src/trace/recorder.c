@@ -23,8 +23,8 @@
     ((VPMM_TRACE_CHUNK_BYTES - sizeof(struct vpmm_trace_chunk)) / sizeof(struct vpmm_trace_entry))
 
 /* The file grows by so many chunks at once, and before the last half of them is begun: 1 MiB. */
-#define WINDOW 64u
-#define WINDOW_BYTES ((uint64_t)WINDOW * VPMM_TRACE_CHUNK_BYTES)
+#define WINDOW ((uint64_t)64)
+#define WINDOW_BYTES (WINDOW * VPMM_TRACE_CHUNK_BYTES)
 
 /* Address space for the file: 256 GiB, or what the process may have. */
 #define MAPPED_BYTES_MAX ((uint64_t)256 << 30)
@@ -220,8 +220,9 @@ static void tell_given(struct vpmm_recorder *recorder, uint64_t n)
 {
     vpmm_atomic64 *told = shared64(&recorder->header->n_chunks);
     uint64_t found = vpmm_atomic_load(told);
-    while (found < n && !vpmm_atomic_swap_if(told, &found, n))
-        continue;
+    bool is_told = false;
+    while (found < n && !is_told)
+        is_told = vpmm_atomic_swap_if(told, &found, n);
 }
 
 /* NULL: there is none. */
@@ -241,7 +242,8 @@ static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
 }
 
 /* A new chunk for the thread. False: there is none. */
-VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder, struct vpmm_trace_writer *writer)
+VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder,
+                                   struct vpmm_recorder_writer *writer)
 {
     int saved_errno = errno;
     struct vpmm_trace_chunk *chunk = take_chunk(recorder);
@@ -258,7 +260,7 @@ VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder, struct vpmm_t
     return chunk != NULL;
 }
 
-void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_trace_writer *writer,
+void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *writer,
                          const struct vpmm_trace_entry *entry)
 {
     if ((!writer->chunk || writer->n == ENTRIES) && !begin_chunk(recorder, writer)) {

@@ -45,7 +45,7 @@ struct vpmm_recorder {
 };
 
 /* What a thread writes into; all zero at first and in a forked child. */
-struct vpmm_trace_writer {
+struct vpmm_recorder_writer {
     struct vpmm_trace_chunk *chunk; /* NULL: none yet */
     uint32_t n;                     /* entries in it */
     uint64_t thread;                /* 0: not asked for yet */
@@ -61,7 +61,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_recorder_open(struct vpmm_recorder *record
 uint64_t vpmm_recorder_now_ns(const struct vpmm_recorder *recorder);
 
 /* Adds `entry`, or counts it as dropped. */
-void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_trace_writer *writer,
+void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *writer,
                          const struct vpmm_trace_entry *entry);
 
 /* The process ends: cuts the file to what was used. Others may still be recording; what finds no

@@ -28,7 +28,7 @@ static double now_ns(clockid_t clock)
 /* `cost` gets the thread's processor time. */
 static void *record(void *cost)
 {
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     double begin_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
     for (uint64_t i = 0; i < n_entries; i++) {
         struct vpmm_trace_entry entry = {

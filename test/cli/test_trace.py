@@ -25,7 +25,7 @@ class Figures(Case):
         for name in NAMES:
             with self.subTest(name=name):
                 mallocs, peak = expected_of(name)
-                found = self.summary(self.convert(TRACES / f"{name}.csv.gz", f"{name}.csv", "--least", "2M"))
+                found = self.summary(self.convert(TRACES / f"{name}.csv.gz", f"{name}.csv", "--min-size", "2M"))
                 self.assertEqual(found["mallocs"], mallocs)
                 self.assertEqual(f"{found['live_peak']['bytes'] / 1e9:.1f} GB", peak)
 
@@ -108,7 +108,7 @@ class Refusals(Case):
                             (["summary", trace, "--from", "tar"], "'tar' is not a form: vpmm, csv, rmm, snapshot or chrome"),
                             (["convert", trace], "needs -o OUT"), (["convert", "-o", "x.csv"], "needs a FILE"),
                             (["convert", trace, "-o", "x.txt"], "tells no form: --to vpmm, csv"),
-                            (["convert", trace, "-o", "x.csv", "--least", "much"], "'much' is not a size"),
+                            (["convert", trace, "-o", "x.csv", "--min-size", "much"], "'much' is not a size"),
                             (["convert", trace, "-o", "x.csv", "--to", "xml"], "'xml' is not a form")):
             with self.subTest(words=words):
                 self.assertIn(part, self.refuse(*words))

@@ -169,7 +169,7 @@ class Chrome(Case):
                                     ("device 0: held", 2)])
 
     def test_small_requests_can_be_left_out(self):
-        events = self.events(TRACES / "generate.csv.gz", "--least", "2M")
+        events = self.events(TRACES / "generate.csv.gz", "--min-size", "2M")
         self.assertEqual(sum(event["ph"] == "b" for event in events), 24746)
         self.assertGreaterEqual(min(event["args"]["bytes"] for event in events if event["ph"] == "b"), 2 << 20)
 

@@ -67,7 +67,8 @@ class Recording(unittest.TestCase):
         self.assertEqual(trace.sum("release"), device["released_bytes"])
         self.assertEqual(trace.sum("stitch"), device["moved_bytes"])
         last = trace.of("figures")[-1]
-        self.assertEqual((last.address, last.bytes), (device["held_bytes"], device["live_bytes"]))
+        self.assertEqual((last.address, last.bytes, last.stream),
+                         (device["held_bytes"], device["live_bytes"], device["pending_bytes"]))
         paths = collections.Counter(entry.path for entry in trace.of("malloc"))
         self.assertEqual([paths[path] for path in trace_file.PATHS[1:7]],
                          [device[key] for key in ("cache_hits", "habit_hits", "fits", "revives", "stitches", "grows")])

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ void two_do_not_record_into_one_file(void **state)
     (void)state;
     struct vpmm_recorder first;
     struct trace trace;
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     const char *path = trace_path("t.trace");
     trace_open(&first, path, 0);
     trace_write(&first, &writer, 0, 0);
@@ -121,7 +122,7 @@ void a_strangers_file_is_left_alone(void **state)
     (void)state;
     struct trace trace;
     struct stat found;
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     char strange[128];
     (void)snprintf(strange, sizeof strange, "%s", trace_path("stranger"));
     write_text(strange, "mine");
@@ -148,7 +149,7 @@ void a_lost_file_ends_the_recording(void **state)
 {
     (void)state;
     struct trace trace;
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     char elsewhere[128];
     (void)snprintf(elsewhere, sizeof elsewhere, "%s", trace_path("elsewhere"));
     const char *path = trace_path("t.trace");
@@ -169,10 +170,11 @@ void a_lost_file_ends_the_recording(void **state)
 
 static void record_within(const char *path, uint64_t limit_bytes)
 {
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     const char *why;
     const struct rlimit limit = {limit_bytes, limit_bytes};
     memset(&recorder, 0, sizeof recorder);
+    (void)signal(SIGXFSZ, SIG_DFL);
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
         _exit(3);
     if (vpmm_recorder_open(&recorder, path, 0, "test", &why))

@@ -50,7 +50,7 @@ static void entries_of_a_thread_keep_their_order(void **state)
     static const uint64_t counts[] = {1, 407, 408, 409, WINDOW_ENTRIES, 3 * WINDOW_ENTRIES + 1};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         struct vpmm_recorder recorder;
-        struct vpmm_trace_writer writer = {0};
+        struct vpmm_recorder_writer writer = {0};
         struct trace trace;
         const char *path = trace_path("t.trace");
         trace_open(&recorder, path, 0);
@@ -79,7 +79,7 @@ static vpmm_atomic32 may_begin;
 
 static void *write_many(void *number)
 {
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     while (!vpmm_atomic_load(&may_begin))
         (void)sched_yield();
     for (uint64_t n = 0; n < n_each; n++)
@@ -192,7 +192,7 @@ static void a_killed_process_leaves_what_it_recorded(void **state)
         pid_t child = fork();
         if (child == 0) {
             struct vpmm_recorder recorder;
-            struct vpmm_trace_writer writer = {0};
+            struct vpmm_recorder_writer writer = {0};
             trace_open(&recorder, path, 0);
             for (uint64_t n = 0;; n++) {
                 trace_write(&recorder, &writer, 0, n);
@@ -216,7 +216,7 @@ static void a_forked_child_leaves_the_trace_to_its_parent(void **state)
 {
     (void)state;
     struct vpmm_recorder recorder;
-    struct vpmm_trace_writer writer = {0};
+    struct vpmm_recorder_writer writer = {0};
     struct trace trace;
     int status;
     const char *path = trace_path("t.trace");

@@ -55,7 +55,7 @@ void trace_open(struct vpmm_recorder *recorder, const char *path, uint64_t max_b
         fail_msg("%s: %s", path, why);
 }
 
-void trace_write(struct vpmm_recorder *recorder, struct vpmm_trace_writer *own, unsigned writer,
+void trace_write(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *own, unsigned writer,
                  uint64_t number)
 {
     const struct vpmm_trace_entry entry = {

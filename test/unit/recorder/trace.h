@@ -34,7 +34,7 @@ const char *trace_path(const char *name);
 void trace_open(struct vpmm_recorder *recorder, const char *path, uint64_t max_bytes);
 
 /* Entry `number` of `writer`. */
-void trace_write(struct vpmm_recorder *recorder, struct vpmm_trace_writer *own, unsigned writer,
+void trace_write(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *own, unsigned writer,
                  uint64_t number);
 
 /* Reads the whole file; fails the test where it is no trace. */
