@@ -61,8 +61,8 @@ void vpmm_arena_destroy(struct vpmm_arena *arena);
 /* Shows readers where to begin. */
 void vpmm_arena_publish(struct vpmm_arena *arena, void *root);
 
-/* In a forked child: what the parent changes is not seen any more, and what the child changes
- * remains its own. The arena is not to be used any further. */
+/* In a forked child: what the child changes remains its own. The arena is not to be used any
+ * further. */
 void vpmm_arena_abandon(struct vpmm_arena *arena);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tells somebody above what a heap does with memory. Whoever does it holds no lock of ours, so that
- * the listener may take time; it neither fails nor calls back. NULL: nobody listens. */
+ * the listener may take time, but may be in the middle of an edit, which others wait for. It
+ * neither fails nor calls back. NULL: nobody listens. */
 #ifndef VPMM_BASE_WATCH_H
 #define VPMM_BASE_WATCH_H
 

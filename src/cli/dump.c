@@ -10,21 +10,21 @@
 #define TIMEOUT_S 120
 
 const char vpmm_help_dump[] =
-    "usage: vpmm dump PID [--format text|json] [--device N]\n"
+    "usage: vpmm dump PID [--json] [--device N]\n"
     "\n"
     "Shows every region of the pool of process PID, as the process itself does when it gets the\n"
     "signal that VPMM_DUMP_SIGNAL names. The process notices nothing: it may run, wait for the\n"
     "device, be stopped, or use that signal for itself. It must be one of yours.\n"
     "\n"
-    "  --format text|json  for people (the default), or for programs\n"
-    "  --device N          of device N alone\n"
+    "  --json      as one JSON object, for programs\n"
+    "  --device N  of device N alone\n"
     "\n"
     "A line such as 'vpmm device 0: [4][-6][1][*10][z2][...]' shows the regions in the order of\n"
     "their addresses, in pages: [4] live, [-6] free, [*10] a hole, [z2] an old address that waits\n"
     "to be unmapped. docs/DUMP.md tells the rest.\n"
     "\n"
     "  vpmm dump 1234\n"
-    "  vpmm dump 1234 --format json | jq '.devices[].live'\n";
+    "  vpmm dump 1234 --json | jq '.devices[].live'\n";
 
 struct request {
     enum vpmm_dump_format format;
@@ -43,12 +43,6 @@ static int show(const struct vpmm_look *look, const struct vpmm_attached *attach
     return 0;
 }
 
-static bool read_format(const char *text, struct request *request)
-{
-    request->format = strcmp(text, "json") == 0 ? VPMM_DUMP_JSON : VPMM_DUMP_TEXT;
-    return request->format == VPMM_DUMP_JSON || strcmp(text, "text") == 0;
-}
-
 static bool read_device(const char *text, struct request *request)
 {
     uint64_t number = 0;
@@ -63,13 +57,13 @@ static bool read_option(int found, struct vpmm_look *look, char *const *argv, in
     struct request *request = look->self;
     if (found == 'a')
         return vpmm_look_read_tries(look, optarg, status_out);
-    if (found == 'f' && read_format(optarg, request))
+    if (found == 'j') {
+        request->format = VPMM_DUMP_JSON;
         return true;
+    }
     if (found == 'd' && read_device(optarg, request))
         return true;
-    if (found == 'f')
-        *status_out = vpmm_cli_wrong("dump", "'%s' is no format: it takes text or json", optarg);
-    else if (found == 'd')
+    if (found == 'd')
         *status_out = vpmm_cli_wrong("dump", "'%s' is no device: it takes a number from 0 to %d",
                                      optarg, VPMM_DEVICES_MAX - 1);
     else
@@ -80,7 +74,7 @@ static bool read_option(int found, struct vpmm_look *look, char *const *argv, in
 int vpmm_cli_dump(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"format", required_argument, NULL, 'f'},
+        {"json", no_argument, NULL, 'j'},
         {"device", required_argument, NULL, 'd'},
         {VPMM_LOOK_AGAIN, required_argument, NULL, 'a'},
         {NULL, 0, NULL, 0},

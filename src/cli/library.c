@@ -27,7 +27,9 @@ static enum vpmm_library_problem check(const char *path, char path_out[PATH_MAX]
     char found[PATH_MAX];
     struct vpmm_program program;
     if (!realpath(path, found) || access(found, R_OK) != 0) {
-        (void)snprintf(path_out, PATH_MAX, "%s", path);
+        size_t length = strnlen(path, PATH_MAX - 1);
+        memcpy(path_out, path, length);
+        path_out[length] = 0;
         return VPMM_LIBRARY_NOT_THERE;
     }
     memcpy(path_out, found, sizeof found);

@@ -120,13 +120,18 @@ static int show_help(int argc, char **argv)
     return 0;
 }
 
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
         show_commands();
         return VPMM_CLI_WRONG;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if (is_help(argv[1]))
         return show_help(argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0) {
         puts("vpmm " VPMM_VERSION);
@@ -135,6 +140,10 @@ static int run_command(int argc, char **argv)
     const struct vpmm_command *command = find_command(argv[1]);
     if (!command)
         return vpmm_cli_wrong("", "there is no command '%s'", argv[1]);
+    if (argc > 2 && is_help(argv[2])) {
+        fputs(command->help, stdout);
+        return 0;
+    }
     opterr = 0;
     return command->run(argc - 1, argv + 1);
 }

@@ -67,7 +67,8 @@ static int choose_place(const struct vpmm_cli_replay_arguments *arguments,
     if (vpmm_replay_gpus(message) > 0)
         return 0;
     if (arguments->place == VPMM_CLI_REPLAY_ON_GPU || options->through != VPMM_REPLAY_POOL)
-        return vpmm_cli_fail(NAME, "no GPU: %s; --on sim needs none", message);
+        return vpmm_cli_fail(NAME, "no GPU: %s%s", message,
+                             options->through == VPMM_REPLAY_POOL ? "; --on sim needs none" : "");
     options->gpu = VPMM_REPLAY_SIMULATED;
     return 0;
 }
@@ -140,6 +141,10 @@ int vpmm_cli_replay(int argc, char **argv)
         status = read_tape(&arguments, &tape);
     if (status)
         return status;
+    if (tape.n_allocations == 0 && tape.n_small + tape.n_elsewhere > 0) {
+        vpmm_tape_finish(&tape);
+        return vpmm_cli_fail(NAME, "%s: nothing of what is asked for is in it", arguments.path);
+    }
     struct vpmm_cli_replays all = {.path = arguments.path,
                                    .tape = &tape,
                                    .least_bytes = arguments.choice.least_bytes,

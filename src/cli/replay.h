@@ -19,6 +19,7 @@ struct vpmm_cli_replay_arguments {
     } place;
     bool is_comparison, is_json, finds_limit, has_through;
     const char *path;
+    const char *sim_option, *pool_option; /* one that only these have, or NULL */
 };
 
 /* 0, or the exit status after a message. */

@@ -184,6 +184,37 @@ static int parse_option(struct vpmm_cli_replay_arguments *arguments, int option)
     }
 }
 
+/* What is of one device or way alone. */
+static void note_option(struct vpmm_cli_replay_arguments *arguments, int option, const char *name)
+{
+    if (option == 'd' || option == 'l')
+        arguments->sim_option = name;
+    else if (option >= SETTING_FIRST)
+        arguments->pool_option = name;
+}
+
+static int check_together(struct vpmm_cli_replay_arguments *arguments)
+{
+    if (arguments->is_comparison && arguments->has_through)
+        return vpmm_cli_wrong(NAME, "--compare goes through all of them: --through does not go "
+                                    "with it");
+    if (arguments->sim_option && arguments->place == VPMM_CLI_REPLAY_ON_GPU)
+        return vpmm_cli_wrong(NAME, "--%s is of the simulated device: it takes --on sim",
+                              arguments->sim_option);
+    if (arguments->sim_option)
+        arguments->place = VPMM_CLI_REPLAY_ON_SIM;
+    if (arguments->pool_option && arguments->options.through != VPMM_REPLAY_POOL)
+        return vpmm_cli_wrong(NAME, "--%s is of the pool: it takes --through pool",
+                              arguments->pool_option);
+    if (arguments->place == VPMM_CLI_REPLAY_ON_SIM &&
+        arguments->options.through != VPMM_REPLAY_POOL)
+        return vpmm_cli_wrong(NAME,
+                              "the simulated device has the pool only: --through %s takes "
+                              "--on gpu",
+                              vpmm_cli_replay_name(arguments->options.through));
+    return 0;
+}
+
 int vpmm_cli_replay_parse(int argc, char **argv, struct vpmm_cli_replay_arguments *arguments)
 {
     static const struct option options[] = {
@@ -204,29 +235,21 @@ int vpmm_cli_replay_parse(int argc, char **argv, struct vpmm_cli_replay_argument
         {"limit", required_argument, NULL, SETTING_FIRST + 4},
         {NULL, 0, NULL, 0},
     };
-    int option;
+    int option, index = 0;
     *arguments = (struct vpmm_cli_replay_arguments){
         .choice = {.least_bytes = (uint64_t)2 << 20, .device = -1}};
     vpmm_replay_options_init(&arguments->options);
     arguments->options.passes = 2;
     arguments->options.gpu = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, ":", options, &index)) != -1) {
         int status = parse_option(arguments, option);
         if (status)
             return status < 0 ? vpmm_cli_wrong_option(NAME, option, argv) : status;
+        note_option(arguments, option, options[index].name);
     }
     if (argc - optind != 1)
         return vpmm_cli_wrong(NAME, argc == optind ? "no FILE is named"
                                                    : "one FILE at a time is replayed");
     arguments->path = argv[optind];
-    if (arguments->is_comparison && arguments->has_through)
-        return vpmm_cli_wrong(NAME, "--compare goes through all of them: --through does not go "
-                                    "with it");
-    if (arguments->place == VPMM_CLI_REPLAY_ON_SIM &&
-        arguments->options.through != VPMM_REPLAY_POOL)
-        return vpmm_cli_wrong(NAME,
-                              "the simulated device has the pool only: --through %s takes "
-                              "--on gpu",
-                              vpmm_cli_replay_name(arguments->options.through));
-    return 0;
+    return check_together(arguments);
 }

@@ -59,6 +59,9 @@ const char vpmm_help_run[] =
     "  vpmm run --torch --stats -- python train.py\n"
     "  vpmm run --pages 80% --trace train-%p.vpmm -- ./simulate --steps 100\n";
 
+/* What the library does, and this command does not. */
+#define IGNORED " and is ignored"
+
 /* What the command line asks for. */
 struct order {
     char *settings[SETTINGS_MAX + 1]; /* "VPMM_NAME=VALUE", NULL behind the last */
@@ -191,6 +194,9 @@ static int check_settings(const struct order *order)
     char *advice = strstr(text, "; using the default");
     if (advice)
         *advice = 0;
+    char *fate = strstr(text, IGNORED);
+    if (fate)
+        memmove(fate, fate + strlen(IGNORED), strlen(fate + strlen(IGNORED)) + 1);
     return vpmm_cli_wrong(NAME, "%s", text);
 }
 

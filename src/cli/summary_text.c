@@ -64,15 +64,14 @@ static struct size count_of(uint64_t n, const char *one)
 static void print_head(const struct vpmm_summary *summary, const struct vpmm_trace_facts *facts,
                        const char *name)
 {
-    uint64_t ns = summary->last_ns - summary->first_ns;
     printf("%s: ", name);
     if (facts->program[0])
         printf("%s, ", facts->program);
     if (facts->pid)
         printf("process %llu%s, ", llu(facts->pid),
                facts->is_ended ? "" : " (which runs, or was killed)");
-    printf("%llu mallocs and %llu frees in %s\n", llu(summary->n_mallocs), llu(summary->n_frees),
-           time_of(ns).text);
+    printf("%llu mallocs and %llu frees from %s to %s\n", llu(summary->n_mallocs),
+           llu(summary->n_frees), time_of(summary->first_ns).text, time_of(summary->last_ns).text);
     if (summary->device >= 0)
         printf("  of device %d alone\n", summary->device);
     if (facts->dropped)

@@ -10,6 +10,7 @@
 #include "trace/writer.h"
 
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -110,14 +111,41 @@ static int copy_items(const struct conversion *conversion, struct vpmm_trace_rea
 {
     struct vpmm_progress progress;
     struct vpmm_trace_item item;
-    bool is_written = true;
+    bool is_written = true, is_any = false;
     vpmm_progress_begin(&progress, "converting");
     while (is_written && vpmm_cli_trace_next(reader, &progress, &item)) {
-        if (is_wanted(conversion, &item))
-            is_written = vpmm_trace_put(writer, &item);
+        if (!is_wanted(conversion, &item))
+            continue;
+        is_any = true;
+        is_written = vpmm_trace_put(writer, &item);
     }
     vpmm_progress_end(&progress);
-    return is_written ? vpmm_cli_trace_check("trace", reader) : 0;
+    int status = is_written ? vpmm_cli_trace_check("trace", reader) : 0;
+    if (!status && conversion->device >= 0 && !is_any)
+        status = vpmm_cli_fail("trace", "%s: there is nothing of device %d", conversion->from_path,
+                               conversion->device);
+    return status;
+}
+
+/* The name under which what is written lies until it is whole. */
+static char unfinished[VPMM_TRACE_PATH_ROOM];
+
+static void remove_unfinished(int number)
+{
+    (void)unlink(unfinished);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+static void watch_signals(void)
+{
+    if (!unfinished[0])
+        return;
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (signal(numbers[i], remove_unfinished) == SIG_IGN)
+            (void)signal(numbers[i], SIG_IGN);
+    }
 }
 
 static int convert(const struct conversion *conversion, struct vpmm_trace_reader *reader)
@@ -127,6 +155,8 @@ static int convert(const struct conversion *conversion, struct vpmm_trace_reader
     const struct vpmm_trace_facts facts = vpmm_trace_reader_facts(reader);
     if (vpmm_trace_create(conversion->to_path, conversion->to, &facts, &writer, message))
         return vpmm_cli_fail("trace", "%s", message);
+    (void)snprintf(unfinished, sizeof unfinished, "%s", vpmm_trace_unfinished(writer));
+    watch_signals();
     int status = copy_items(conversion, reader, writer);
     if (status) {
         vpmm_trace_abandon(writer);

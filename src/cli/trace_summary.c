@@ -76,6 +76,9 @@ static int summarise(const struct request *request, struct vpmm_trace_reader *re
     }
     int status = vpmm_cli_trace_check("trace", reader);
     const struct vpmm_trace_facts facts = vpmm_trace_reader_facts(reader);
+    if (status == 0 && request->device >= 0 && summary->n_mallocs + summary->n_frees == 0)
+        status = vpmm_cli_fail("trace", "%s: there are no requests of device %d", request->path,
+                               request->device);
     if (status == 0 && !second_pass(reader, summary))
         status = vpmm_cli_fail("trace", "there is no memory for the peak of %s", request->path);
     if (status == 0)

@@ -113,7 +113,7 @@ static void complain_of_name(struct vpmm_complaints *complaints, const char *nam
         vpmm_text_string(&text, meant);
         vpmm_text_char(&text, '?');
     } else {
-        vpmm_text_string(&text, "; docs/OPTIONS.md lists them all");
+        vpmm_text_string(&text, "; 'vpmm help options' lists them all");
     }
 }
 

@@ -8,6 +8,7 @@
 #include "report/report.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 
@@ -94,6 +95,7 @@ static void write_figures(struct vpmm_tracing *tracing, int device, uint64_t ns,
                    });
 }
 
+/* Of the moment when they were taken: what they contain was told before. */
 static void tell_figures_in_turn(struct vpmm_tracing *tracing, int device, uint64_t ns)
 {
     vpmm_atomic64 *due_ns = &tracing->due_ns[device];
@@ -103,17 +105,21 @@ static void tell_figures_in_turn(struct vpmm_tracing *tracing, int device, uint6
     if (!heap || ns < due || !vpmm_atomic_swap_if(due_ns, &due, ns + FIGURES_NS))
         return;
     vpmm_heap_account(heap, &account);
-    write_figures(tracing, device, ns, &account.totals, account.pending_pages);
+    write_figures(tracing, device, now_ns(tracing), &account.totals, account.pending_pages);
 }
 
-/* Without a lock: whoever holds one may never run again. */
+/* Without a lock: whoever holds one may never run again. And without much of a stack, which may be
+ * any thread's. */
 static void tell_last_figures(struct vpmm_tracing *tracing)
 {
-    struct vpmm_report_device devices[VPMM_DEVICES_MAX];
-    unsigned n = vpmm_report_devices(tracing->router, devices);
+    const size_t bytes = VPMM_DEVICES_MAX * sizeof(struct vpmm_report_device);
+    struct vpmm_report_device *devices = vpmm_memory_system.map(vpmm_memory_system.self, bytes);
+    unsigned n = devices ? vpmm_report_devices(tracing->router, devices) : 0;
     for (unsigned i = 0; i < n; i++)
         write_figures(tracing, devices[i].device, now_ns(tracing), &devices[i].totals,
                       devices[i].pending_pages);
+    if (devices)
+        vpmm_memory_system.unmap(vpmm_memory_system.self, devices, bytes);
 }
 
 static uint64_t watch_now_ns(void *self)
@@ -149,18 +155,26 @@ const struct vpmm_watch *vpmm_tracing_watch(struct vpmm_tracing *tracing,
 
 /* ---- the trace ---- */
 
-enum vpmm_status vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config)
+/* A thread that is cancelled meanwhile would keep all others waiting. */
+static void open_uncancelled(struct vpmm_tracing *tracing, const struct vpmm_config *config)
 {
     const char *why;
+    int cancelling;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    enum vpmm_status status =
+        vpmm_recorder_open(&tracing->recorder, config->trace_path, config->trace_max_bytes,
+                           program_invocation_short_name, &why);
+    vpmm_atomic_store(&tracing->state, status ? NONE : OPEN);
+    if (status)
+        vpmm_log(VPMM_LOG_IS_WARNING, "no trace: %s: %s", config->trace_path, why);
+    (void)pthread_setcancelstate(cancelling, &cancelling);
+}
+
+enum vpmm_status vpmm_tracing_open(struct vpmm_tracing *tracing, const struct vpmm_config *config)
+{
     uint32_t state = UNOPENED;
-    if (vpmm_atomic_swap_if(&tracing->state, &state, OPENING)) {
-        enum vpmm_status status =
-            vpmm_recorder_open(&tracing->recorder, config->trace_path, config->trace_max_bytes,
-                               program_invocation_short_name, &why);
-        vpmm_atomic_store(&tracing->state, status ? NONE : OPEN);
-        if (status)
-            vpmm_log(VPMM_LOG_IS_WARNING, "no trace: %s: %s", config->trace_path, why);
-    }
+    if (vpmm_atomic_swap_if(&tracing->state, &state, OPENING))
+        open_uncancelled(tracing, config);
     for (int i = 0; i < NAPS && vpmm_atomic_load(&tracing->state) == OPENING; i++)
         (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     state = vpmm_atomic_load(&tracing->state);
@@ -175,6 +189,10 @@ void vpmm_tracing_end(struct vpmm_tracing *tracing)
         return;
     tell_last_figures(tracing);
     vpmm_recorder_end(&tracing->recorder);
+    uint64_t dropped = vpmm_recorder_dropped(&tracing->recorder);
+    if (dropped)
+        vpmm_log(VPMM_LOG_IS_WARNING, "%llu entries found no room in the trace %s",
+                 (unsigned long long)dropped, tracing->recorder.file.path);
 }
 
 void vpmm_tracing_forget(struct vpmm_tracing *tracing)
@@ -277,6 +295,9 @@ CUresult vpmm_call_end(const struct vpmm_call *call, const CUdeviceptr *address,
     struct vpmm_trace_entry entry = entry_of(call, result);
     if (!vpmm_enter())
         return result;
+    /* Requests are ordered by their end. */
+    if (entry.duration_ns == UINT32_MAX)
+        entry.ns = now_ns(call->tracing) - UINT32_MAX;
     entry.kind = VPMM_TRACE_MALLOC;
     entry.bytes = bytes;
     entry.address = result == CUDA_SUCCESS ? *address : 0;

@@ -142,30 +142,41 @@ static void fill_requests(const uint64_t counts[VPMM_ROUTE_COUNT],
 
 /* ---- statistics ---- */
 
+/* More than the stack of a small thread has, which may be the one that ends the process. */
 struct snapshot {
     struct vpmm_report_device devices[VPMM_DEVICES_MAX];
     uint64_t broken[VPMM_DEVICES_MAX]; /* invariants */
     unsigned n;
     struct vpmm_report_requests requests;
+    struct figures figures[VPMM_DEVICES_MAX];
+    struct vpmm_stats_group groups[VPMM_DEVICES_MAX];
 };
 
-static void take_snapshot(struct vpmm_router *router, struct snapshot *snapshot)
+/* NULL: there is no memory for it. */
+static struct snapshot *take_snapshot(struct vpmm_router *router)
 {
-    memset(snapshot, 0, sizeof *snapshot);
+    struct snapshot *snapshot = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *snapshot);
+    if (!snapshot)
+        return NULL;
     snapshot->n = vpmm_report_devices(router, snapshot->devices);
     vpmm_report_requests(router, &snapshot->requests);
+    return snapshot;
+}
+
+static void give_snapshot(struct snapshot *snapshot)
+{
+    vpmm_memory_system.unmap(vpmm_memory_system.self, snapshot, sizeof *snapshot);
 }
 
 static void write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
-                           const struct snapshot *snapshot, unsigned n_figures)
+                           struct snapshot *snapshot, unsigned n_figures)
 {
-    struct figures figures[VPMM_DEVICES_MAX];
-    struct vpmm_stats_group devices[VPMM_DEVICES_MAX];
     struct vpmm_stats_row requests[2][VPMM_ROUTE_COUNT];
     for (unsigned i = 0; i < snapshot->n; i++) {
-        fill_figures(&snapshot->devices[i], snapshot->broken[i], &figures[i]);
-        devices[i] = (struct vpmm_stats_group){NULL, snapshot->devices[i].device, figures[i].rows,
-                                               n_figures};
+        struct figures *figures = &snapshot->figures[i];
+        fill_figures(&snapshot->devices[i], snapshot->broken[i], figures);
+        snapshot->groups[i] =
+            (struct vpmm_stats_group){NULL, snapshot->devices[i].device, figures->rows, n_figures};
     }
     fill_requests(snapshot->requests.counts[0], requests[0]);
     fill_requests(snapshot->requests.counts[1], requests[1]);
@@ -173,7 +184,7 @@ static void write_snapshot(int fd, bool is_json, const struct vpmm_report_proces
         {"cudaMalloc", 0, requests[0], VPMM_ROUTE_COUNT},
         {"cudaMallocAsync", 0, requests[1], VPMM_ROUTE_COUNT},
     };
-    const struct vpmm_stats stats = {process->pid, process->program, devices,
+    const struct vpmm_stats stats = {process->pid, process->program, snapshot->groups,
                                      kinds,        snapshot->n,      2};
     if (is_json)
         vpmm_stats_json(fd, &stats);
@@ -184,22 +195,26 @@ static void write_snapshot(int fd, bool is_json, const struct vpmm_report_proces
 void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
                           struct vpmm_router *router)
 {
-    struct snapshot snapshot;
-    take_snapshot(router, &snapshot);
-    write_snapshot(fd, is_json, process, &snapshot, FIGURES_SEEN);
+    struct snapshot *snapshot = take_snapshot(router);
+    if (!snapshot)
+        return;
+    write_snapshot(fd, is_json, process, snapshot, FIGURES_SEEN);
+    give_snapshot(snapshot);
 }
 
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
 {
     const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
-    struct snapshot snapshot;
-    take_snapshot(router, &snapshot);
-    for (unsigned i = 0; i < snapshot.n; i++) {
+    struct snapshot *snapshot = take_snapshot(router);
+    if (!snapshot)
+        return;
+    for (unsigned i = 0; i < snapshot->n; i++) {
         const char *broken = NULL;
-        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot.devices[i].device);
-        snapshot.broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
+        snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
     }
     int fd = vpmm_report_open(config->stats_path);
-    write_snapshot(fd, config->stats_json, &process, &snapshot, FIGURES);
+    write_snapshot(fd, config->stats_json, &process, snapshot, FIGURES);
     vpmm_report_close(fd);
+    give_snapshot(snapshot);
 }

@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -17,9 +19,19 @@
 #define PIECE_BYTES 4096
 #define PIECES 256
 
+#define LOWEST_DESCRIPTOR 512
+
+/* The lowest descriptors are what a program expects to get, and what stray writes name. */
 static int open_as(const char *path, int more)
 {
-    return open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more, 0644);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more, 0644);
+    int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+    if (fd >= 0 && high < 0)
+        high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (high < 0)
+        return fd;
+    (void)close(fd);
+    return high;
 }
 
 static bool is_same(const struct vpmm_trace_file *file, int fd)
@@ -68,21 +80,38 @@ const char *vpmm_trace_file_fault(int number)
     return "the system refuses it";
 }
 
+static bool is_within_limit(uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
+    return true;
+}
+
 /* Whether the file opened as `fd` may be recorded into by this process; it is empty and locked
  * then. Else `errno` tells, or `*why_out`. */
 static bool take(const char *path, int fd, const char **why_out)
 {
     struct stat found;
+    struct statfs system;
     if (fstat(fd, &found) != 0)
         return false;
     if (!S_ISREG(found.st_mode)) {
         *why_out = "it is no regular file";
         return false;
     }
+    /* What is written anew there takes room anew: on a full disk a store would be a signal. */
+    if (fstatfs(fd, &system) == 0 && system.f_type == BTRFS_SUPER_MAGIC) {
+        *why_out = "its file system, btrfs, may have no room left for what is written once more";
+        return false;
+    }
     /* Some file systems have no locks. */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return false;
-    if (found.st_size && !make_way(path, fd))
+    if (!is_within_limit(VPMM_TRACE_HEADER_BYTES) || (found.st_size && !make_way(path, fd)))
         return false;
     return fstat(fd, &found) == 0;
 }
@@ -147,17 +176,6 @@ static bool is_at_hand(struct vpmm_trace_file *file)
     return false;
 }
 
-static bool is_within_limit(uint64_t bytes)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        bytes > limit.rlim_cur) {
-        errno = EFBIG;
-        return false;
-    }
-    return true;
-}
-
 /* Zeros, because what is merely reserved costs twice as much when it is touched, and not every file
  * system can reserve. */
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
@@ -199,4 +217,13 @@ void vpmm_trace_file_close(struct vpmm_trace_file *file)
     if (is_same(file, file->fd))
         (void)close(file->fd);
     file->fd = -1;
+}
+
+void vpmm_trace_file_remove(struct vpmm_trace_file *file)
+{
+    struct stat found;
+    if (lstat(file->path, &found) == 0 && found.st_dev == file->device &&
+        found.st_ino == file->number)
+        (void)unlink(file->path);
+    vpmm_trace_file_close(file);
 }

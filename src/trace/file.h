@@ -25,6 +25,9 @@ const char *vpmm_trace_file_fault(int number);
 /* Ends the file at `bytes`, as far as it is still there. */
 void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes);
 
+/* Takes its name away, as far as it still has it, and closes it. */
+void vpmm_trace_file_remove(struct vpmm_trace_file *file);
+
 /* Closes the descriptor, unless it means something else by now. */
 void vpmm_trace_file_close(struct vpmm_trace_file *file);
 

@@ -99,7 +99,8 @@ enum vpmm_trace_flag {
 
 struct vpmm_trace_entry {
     uint64_t ns;          /* of the beginning, since start_unix_ns */
-    uint32_t duration_ns; /* UINT32_MAX: that or more */
+    uint32_t duration_ns; /* UINT32_MAX: that or more; ns of a malloc is then so much
+                             before its end */
     uint8_t kind, path, device, flags;
     uint64_t address;
     uint64_t bytes; /* as asked for; of a free, 0 where the size is not known */

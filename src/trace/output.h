@@ -5,11 +5,11 @@
 #ifndef VPMM_TRACE_OUTPUT_H
 #define VPMM_TRACE_OUTPUT_H
 
+#include "trace/writer.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <zlib.h>
-
-#define VPMM_TRACE_PATH_ROOM 4096
 
 struct vpmm_trace_output {
     gzFile file;

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #define MESSAGE_ROOM 256
-#define FORMS_READ "a trace of this library, CSV (A,ADDRESS,BYTES,STREAM,US,KIND) or a log of RMM"
+#define FORMS_READ                                                                                 \
+    "a trace of this library, CSV (A,ADDRESS,BYTES,STREAM,US,KIND), a log of RMM or a memory "     \
+    "snapshot of PyTorch"
 
 void vpmm_trace_make_printable(char *text)
 {

@@ -7,6 +7,7 @@
 #include "vpmm/vpmm.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -131,8 +132,7 @@ enum vpmm_status vpmm_recorder_open(struct vpmm_recorder *recorder, const char *
     if (!vpmm_trace_file_extend(&recorder->file, 0, VPMM_TRACE_HEADER_BYTES) ||
         !map_file(recorder, max_bytes)) {
         *why_out = vpmm_trace_file_fault(errno);
-        (void)unlink(path);
-        vpmm_trace_file_close(&recorder->file);
+        vpmm_trace_file_remove(&recorder->file);
         return VPMM_INVALID;
     }
     write_header(recorder, max_bytes, program);
@@ -245,9 +245,11 @@ static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
 VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder,
                                    struct vpmm_recorder_writer *writer)
 {
-    int saved_errno = errno;
+    int saved_errno = errno, cancelling;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     struct vpmm_trace_chunk *chunk = take_chunk(recorder);
     vpmm_trace_clock_tune(&recorder->clock);
+    (void)pthread_setcancelstate(cancelling, &cancelling);
     if (chunk) {
         if (!writer->thread)
             writer->thread = (uint64_t)syscall(SYS_gettid);
@@ -287,6 +289,11 @@ void vpmm_recorder_end(struct vpmm_recorder *recorder)
     vpmm_atomic_store(shared32(&recorder->header->is_ended), 1);
     vpmm_trace_file_cut(&recorder->file, VPMM_TRACE_HEADER_BYTES + used * VPMM_TRACE_CHUNK_BYTES);
     give_file(recorder);
+}
+
+uint64_t vpmm_recorder_dropped(const struct vpmm_recorder *recorder)
+{
+    return vpmm_atomic_load(shared64(&recorder->header->dropped));
 }
 
 void vpmm_recorder_forget(struct vpmm_recorder *recorder)

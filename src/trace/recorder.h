@@ -68,6 +68,9 @@ void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_recorder_wr
  * room any more is counted. */
 void vpmm_recorder_end(struct vpmm_recorder *recorder);
 
+/* Entries that found no room so far. */
+uint64_t vpmm_recorder_dropped(const struct vpmm_recorder *recorder);
+
 /* In a forked child: the file is the parent's. Nothing may be recorded here any more. */
 void vpmm_recorder_forget(struct vpmm_recorder *recorder);
 

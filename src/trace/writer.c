@@ -124,6 +124,11 @@ bool vpmm_trace_put(struct vpmm_trace_writer *writer, const struct vpmm_trace_it
     return !writer->output.error;
 }
 
+const char *vpmm_trace_unfinished(const struct vpmm_trace_writer *writer)
+{
+    return writer->output.temporary;
+}
+
 struct vpmm_trace_left_out vpmm_trace_left_out(const struct vpmm_trace_writer *writer)
 {
     return writer->left_out;

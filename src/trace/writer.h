@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define VPMM_TRACE_PATH_ROOM 4096
+
 struct vpmm_trace_writer;
 
 /* What a form has no place for, in items. */
@@ -36,6 +38,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_trace_create(const char *path, enum vpmm_t
                                                    const struct vpmm_trace_facts *facts,
                                                    struct vpmm_trace_writer **writer_out,
                                                    char message_out[static 256]);
+/* The name under which the file lies until it is complete; "": none. As long as the writer. */
+const char *vpmm_trace_unfinished(const struct vpmm_trace_writer *writer);
 /* The next item, as a reader gives them. False after a failure that vpmm_trace_finish tells. */
 bool vpmm_trace_put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *item);
 /* So far. */

@@ -3,9 +3,11 @@
 import gzip
 import json
 import re
+import signal
+import subprocess
 
 import native_trace as native
-from tracing import NAMES, TRACES, Case, main, run
+from tracing import NAMES, TRACES, Case, arguments, main, run
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -79,7 +81,7 @@ class Figures(Case):
 
     def test_people_get_the_same(self):
         text = self.succeed("summary", TRACES / "pipeline.csv.gz").decode()
-        self.assertIn("4515 mallocs and 4515 frees in 147.93 ms", text)
+        self.assertIn("4515 mallocs and 4515 frees from ", text)
         self.assertRegex(text, r"live +444\.68 MiB  at 22\.73 ms, with 3 blocks live")
         for title in ("Peaks", "Live at the peak: 3 blocks", "Over time", "Sizes", "Lifetimes", "Still live at the end: 0 blocks"):
             self.assertIn(f"\n{title}", text)
@@ -98,6 +100,22 @@ class Refusals(Case):
     def test_help(self):
         for words in (["--help"], ["summary", "-h"], ["convert", "x", "--help"]):
             self.assertTrue(self.succeed(*words).startswith(b"usage: vpmm trace summary FILE"))
+
+    def test_what_is_interrupted_leaves_nothing(self):
+        path, out = self.folder / "long.csv", self.folder / "out"
+        path.write_text("".join(f"A,{0x1000 + 0x1000 * i:x},4096,0,{i},a\n" for i in range(200000)))
+        out.mkdir()
+        process = subprocess.Popen([arguments.program, "trace", "convert", path, "-o", out / "long.json.gz"])
+        while not any(out.iterdir()):
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), -signal.SIGINT)
+        self.assertEqual(list(out.iterdir()), [])
+
+    def test_device_that_is_not_there(self):
+        trace = TRACES / "jax.csv.gz"
+        self.assertIn("no requests of device 5", self.refuse("summary", trace, "--device", "5", status=1))
+        self.assertIn("nothing of device 5", self.refuse("convert", trace, "-o", self.folder / "x.csv", "--device", "5", status=1))
 
     def test_arguments(self):
         trace = TRACES / "jax.csv.gz"

@@ -21,9 +21,9 @@
 /* What reading a file came to. */
 struct account {
     uint64_t n_items, n_mallocs, n_frees, n_made_up, live_bytes;
-    uint64_t digest; /* of all items in their order */
-    uint64_t sum;    /* of those that can be in a file of our own, in any order */
-    bool is_damaged;
+    uint64_t digest;     /* of all items in their order */
+    uint64_t sum;        /* of those that can be in a file of our own, in any order */
+    uint64_t is_damaged; /* 0 or 1: no byte of this is padding */
 };
 
 static void check_line(const char *line)

@@ -39,6 +39,11 @@ class Endings(unittest.TestCase):
                                  [f"free of cudaMalloc memory waits {asked}", "free of cudaMallocAsync memory waits 0",
                                   "freeasync of cudaMalloc memory waits 0"])
 
+    def test_a_thread_with_a_small_stack_ends_the_process(self):
+        run = self.scene("small", VPMM_TRACE=os.path.join(harness.work, "small-%p.vpmm"))
+        self.assertEqual((run.status, run.errors), (0, ""))
+        self.assertEqual([told["devices"][0]["live_bytes"] for told in run.statistics], [8 * MIB])
+
     def test_signals_in_a_storm(self):
         path = os.path.join(harness.work, "storm.json")
         run = self.scene("storm", VPMM_DUMP=path, VPMM_DUMP_FORMAT="json", VPMM_STATS="json")

@@ -39,8 +39,10 @@ def heading(axes: Any, theme: look.Theme, title: str, entries: Sequence[Entry] =
                for colour, _ in entries]
     place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0)} if is_stacked else {
         "loc": "lower right", "bbox_to_anchor": (1.0, 1.0)}
-    legend = axes.legend(handles, [text for _, text in entries], ncol=len(entries), frameon=False, fontsize=8.5,
-                         labelcolor=theme.ink, handletextpad=0.2, columnspacing=1.1 if is_stacked else 1.3, borderpad=0.2,
+    is_long = len(entries) > 6
+    legend = axes.legend(handles, [text for _, text in entries], ncol=len(entries), frameon=False,
+                         fontsize=7.5 if is_long else 8.5, labelcolor=theme.ink, handletextpad=0.1 if is_long else 0.2,
+                         columnspacing=0.7 if is_long else 1.3, borderpad=0.2,
                          borderaxespad=0.3, **place)
     for text in legend.get_texts():
         text.set_parse_math(False)

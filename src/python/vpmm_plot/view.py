@@ -56,7 +56,7 @@ def view_of(trace: Trace, device: Optional[int], begin_ns: Optional[float], end_
     chosen = devices[0] if device is None else device
     if chosen not in devices:
         known = ", ".join(str(number) for number in sorted(devices))
-        raise Wrong(f"{trace.label}: has no entries of device {chosen}, but of {known}")
+        raise Failure(f"{trace.label}: has no entries of device {chosen}, but of {known}")
     # What the library did not serve may be of no known device; where there is but one, it is of that.
     whose = [chosen, traces.DEVICE_UNKNOWN] if len(devices) == 1 else [chosen]
     blocks = pairing.paired(trace.entries)

@@ -197,6 +197,28 @@ static void scene_storm(void)
     puts("done");
 }
 
+/* ---- a thread with a small stack ends the process ---- */
+
+#define STACK_BYTES (64ul << 10)
+
+static void *leave(void *unused)
+{
+    (void)unused;
+    exit(0);
+}
+
+static void scene_small(void)
+{
+    CUdeviceptr block;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    must(cuMemAllocAsync(&block, 8 * MIB, NULL));
+    if (pthread_attr_init(&attributes) || pthread_attr_setstacksize(&attributes, STACK_BYTES) ||
+        pthread_create(&thread, &attributes, leave, NULL))
+        exit(1);
+    (void)pthread_join(thread, NULL);
+}
+
 #define SCENE(name)                                                                                \
     {                                                                                              \
 #        name, scene_##name                                                                        \
@@ -204,7 +226,8 @@ static void scene_storm(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} scenes[] = {SCENE(own_stream), SCENE(broken), SCENE(late), SCENE(waits), SCENE(storm)};
+} scenes[] = {SCENE(own_stream), SCENE(broken), SCENE(late),
+              SCENE(waits),      SCENE(storm),  SCENE(small)};
 
 int main(int n, char **arguments)
 {

@@ -56,6 +56,45 @@ void old_files_make_way(void **state)
     (void)close(fd);
 }
 
+static void refuse_within(const char *path, uint64_t limit_bytes)
+{
+    const char *why;
+    const struct rlimit limit = {limit_bytes, limit_bytes};
+    memset(&recorder, 0, sizeof recorder);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        _exit(3);
+    _exit(vpmm_recorder_open(&recorder, path, 0, "test", &why) ? 0 : 4);
+}
+
+/* What cannot be recorded does not cost an older trace. */
+void old_files_survive_a_refusal(void **state)
+{
+    (void)state;
+    int status;
+    char text[64] = "";
+    const char *path = trace_path("t.trace");
+    write_text(path, "what was there before");
+    pid_t child = fork();
+    if (child == 0)
+        refuse_within(path, VPMM_TRACE_HEADER_BYTES - 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, "what was there before");
+}
+
+/* Where standard output is closed, what the program prints must not land in the trace. */
+void low_descriptors_are_left_to_the_program(void **state)
+{
+    (void)state;
+    trace_open(&recorder, trace_path("t.trace"), 0);
+    assert_true(recorder.file.fd > STDERR_FILENO + 100);
+    finish();
+}
+
 void a_link_stays_a_link(void **state)
 {
     (void)state;
