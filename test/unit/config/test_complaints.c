@@ -83,9 +83,9 @@ static void unknown_names_are_told_the_nearest(void **state)
         {"VPMM_STAT", "did you mean VPMM_STATS?"},
         {"VPMM_FREESYNC=1", "did you mean VPMM_FREE_SYNC?"},
         {"VPMM_DUMP_FROMAT=json", "did you mean VPMM_DUMP_FORMAT?"},
-        {"VPMM_COLOUR=0", "docs/OPTIONS.md"},
-        {"VPMM_=0", "docs/OPTIONS.md"},
-        {"VPMM_SOMETHING_ENTIRELY_DIFFERENT_AND_LONG=0", "docs/OPTIONS.md"},
+        {"VPMM_COLOUR=0", "'vpmm help options'"},
+        {"VPMM_=0", "'vpmm help options'"},
+        {"VPMM_SOMETHING_ENTIRELY_DIFFERENT_AND_LONG=0", "'vpmm help options'"},
     };
     for (unsigned i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         read_one(pairs[i][0]);
