@@ -83,7 +83,9 @@ enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
         n = pending(heap, lies_between, &range, fences);
         for (size_t i = 0; i < n; i++) {
             enum vpmm_status status = vpmm_order_synchronize(heap->order, fences[i]);
-            first = first ? first : status;
+            /* Open: freed since the caches were emptied, or another thread records it now. */
+            if (!first && status != VPMM_NOT_READY)
+                first = status;
             range.after = fences[i];
         }
     }

@@ -190,8 +190,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_wait_context(struct vpmm_order *orde
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order,
                                                           struct vpmm_context *context);
 
-/* The same for whoever asks for that very wait, whatever the fence covers. A part whose record is
- * not made yet is not waited for (CAPTURED), and one that cannot be does not keep the others from
+/* The same for whoever asks for that very wait, whatever the fence covers. A part whose record a
+ * capture keeps from being made is not waited for (CAPTURED), nor one of a batch that is open
+ * (NOT_READY, unless something else fails); and one that cannot be does not keep the others from
  * being waited for: the first failure is told, and what failed stays as it was. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fence);
 

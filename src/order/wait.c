@@ -86,8 +86,12 @@ enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fen
         return first;
     while (vpmm_part_next(order, &fence, &part, &view)) {
         bool has_event = view.kind == VPMM_FENCE_IS_STREAM || view.kind == VPMM_FENCE_IS_CONTEXT;
-        enum vpmm_status status = has_event ? wait_for(order, &view) : VPMM_CAPTURED;
-        first = first ? first : status;
+        enum vpmm_status status = VPMM_CAPTURED;
+        if (has_event)
+            status = wait_for(order, &view);
+        else if (view.kind == VPMM_FENCE_IS_OPEN)
+            status = VPMM_NOT_READY;
+        first = first && first != VPMM_NOT_READY ? first : status ? status : first;
     }
     driver->capture_restore(driver->self, mode);
     return first;
