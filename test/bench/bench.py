@@ -48,7 +48,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=made.FOLDER / "out", metavar="DIR",
                         help="where results.csv is; what it already has is not run again (%(default)s)")
     parser.add_argument("--fresh", action="store_true", help="begin a new results.csv")
-    parser.add_argument("--library", type=Path, metavar="FILE", help="measure this library instead of building one")
+    parser.add_argument("--library", dest="shared_library", type=Path, metavar="FILE",
+                        help="measure this library instead of building one")
     parser.add_argument("--commit", help="to be noted; git is asked otherwise")
     parser.add_argument("--part-limit", type=float, default=works.PART_LIMIT_S, metavar="S",
                         help="the time of all runs of a part (%(default)s)")
@@ -82,7 +83,7 @@ def list_works(selected: Sequence[works.Work]) -> None:
 def prepare(selected: Sequence[works.Work], library: Optional[Path]) -> Path:
     """Builds; a program that cannot be built is told, and fails when it is run. Raises build.BuildError, OSError."""
     start = time.monotonic()
-    made_library = library.resolve(strict=True) if library else build.library()
+    made_library = library.resolve(strict=True) if library else build.shared_library()
     for trouble in made.programs([*session.sources(selected), *recording.sources(recording.TARGETS)]):
         say(f"not built: {trouble}")
     made.unpack(selected)
@@ -100,7 +101,7 @@ def measure(arguments: Sequence[str]) -> int:
         if not options.build_only and device.count() == 0:
             print("bench: no GPU here (nvidia-smi names none); without one there is scripts/bench --sim", file=sys.stderr)
             return 1
-        library = prepare(selected, options.library)
+        library = prepare(selected, options.shared_library)
         if options.build_only:
             say(f"built: {made.recorder()}")
             return 0

@@ -51,7 +51,7 @@ def programs(sources: Iterable[str]) -> List[str]:
     if not stale:
         return []
     if any(source in OBJECTS_OF for source in stale):
-        build.library()
+        build.shared_library()
     BINARIES.mkdir(parents=True, exist_ok=True)
     nvcc, architecture = build.find_nvcc(), build.target()
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:

@@ -189,9 +189,9 @@ int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory)
 class Watching(InFolder):
     def setUp(self):
         super().setUp()
-        self.library = self.folder / "libnvml.so"
+        self.shared_library = self.folder / "libnvml.so"
         (self.folder / "nvml.c").write_text(FAKE_NVML)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(self.library), str(self.folder / "nvml.c")], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(self.shared_library), str(self.folder / "nvml.c")], check=True)
         self.used = self.folder / "used"
         self.use(100)
         os.environ["FAKE_USED"] = str(self.used)
@@ -201,7 +201,7 @@ class Watching(InFolder):
         os.replace(self.folder / "new", self.used)
 
     def watch(self, device="3"):
-        watch = held.Watch(str(self.library), device)
+        watch = held.Watch(str(self.shared_library), device)
         self.addCleanup(watch.close)
         return watch
 

@@ -25,17 +25,17 @@ class Installed(unittest.TestCase):
         if done.returncode:
             raise AssertionError(done.stdout + done.stderr)
         cls.vpmm = find("bin", "vpmm")
-        cls.library = find("vpmm", "libvpmm.so")
+        cls.shared_library = find("vpmm", "libvpmm.so")
 
     def test_command_finds_the_library_beside_it(self):
         done = rig.call(self.vpmm, "run", "env")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"LD_PRELOAD={self.library}\n", done.stdout)
+        self.assertIn(f"LD_PRELOAD={self.shared_library}\n", done.stdout)
 
     def test_command_under_another_name_elsewhere(self):
         link = os.path.join(rig.work, "memory")
         os.symlink(self.vpmm, link)
-        self.assertIn(f"LD_PRELOAD={self.library}\n", rig.call(link, "run", "env").stdout)
+        self.assertIn(f"LD_PRELOAD={self.shared_library}\n", rig.call(link, "run", "env").stdout)
 
     def package(self, *arguments):
         done = rig.call("pkg-config", *arguments, "vpmm", PKG_CONFIG_PATH=os.path.dirname(find("vpmm.pc")),
@@ -59,7 +59,7 @@ class Installed(unittest.TestCase):
 
     def test_package_names_the_library(self):
         preload = self.package("--variable=preload")[0]
-        self.assertEqual(self.stage + preload.removeprefix(self.stage), self.library)
+        self.assertEqual(self.stage + preload.removeprefix(self.stage), self.shared_library)
 
     def test_header(self):
         self.assertEqual(os.listdir(os.path.dirname(find("vpmm", "vpmm.h"))), ["vpmm.h"])

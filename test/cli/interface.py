@@ -20,7 +20,7 @@ def program():
 
 class Interface(unittest.TestCase):
     def play(self, scene, is_preloaded=True, **more):
-        preload = {"LD_PRELOAD": rig.options.library} if is_preloaded else {}
+        preload = {"LD_PRELOAD": rig.options.shared_library} if is_preloaded else {}
         done = rig.call(program(), scene, **preload, **more)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return [line for line in done.stdout.splitlines() if ": " in line and not line.startswith((" ", "vpmm "))]
@@ -59,7 +59,7 @@ class Interface(unittest.TestCase):
         self.assertEqual({line.split(": ")[1] for line in lines} - {"none", "-1 -1"}, {NOWHERE})
 
     def test_dump_to_a_descriptor(self):
-        done = rig.call(program(), "warm", LD_PRELOAD=rig.options.library)
+        done = rig.call(program(), "warm", LD_PRELOAD=rig.options.shared_library)
         self.assertIn("vpmm device 0: [32][...]\n", done.stdout)
 
     def test_failed_wait_is_tried_again(self):

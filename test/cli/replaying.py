@@ -55,7 +55,7 @@ def run(about):
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--vpmm", required=True)
     parser.add_argument("--sim", required=True, help="folder of the simulated driver")
-    parser.add_argument("--library", help="to be preloaded")
+    parser.add_argument("--library", dest="shared_library", help="to be preloaded")
     parser.add_argument("--traces", type=pathlib.Path, required=True)
     _, rest = parser.parse_known_args(namespace=arguments)
     unittest.main(argv=[sys.argv[0], *rest])

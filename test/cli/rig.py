@@ -22,11 +22,12 @@ work = None
 def main():
     global options, work
     parser = argparse.ArgumentParser()
-    for name in ("vpmm", "library", "api", "sim", "root", "build", "cuda-headers"):
+    for name in ("vpmm", "api", "sim", "root", "build", "cuda-headers"):
         parser.add_argument("--" + name, required=True)
+    parser.add_argument("--library", dest="shared_library", required=True)
     parser.add_argument("--cc", default="cc")
     options, rest = parser.parse_known_args()
-    for name in ("vpmm", "library", "api", "sim", "root", "build"):
+    for name in ("vpmm", "shared_library", "api", "sim", "root", "build"):
         setattr(options, name, os.path.abspath(getattr(options, name)))
     work = tempfile.mkdtemp(prefix="vpmm-cli-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)

@@ -23,16 +23,16 @@ class Environment(unittest.TestCase):
         return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
 
     def test_preloads_the_library_of_its_build(self):
-        self.assertEqual(self.shown()["LD_PRELOAD"], rig.options.library)
+        self.assertEqual(self.shown()["LD_PRELOAD"], rig.options.shared_library)
 
     def test_keeps_what_is_preloaded_already(self):
         self.assertEqual(self.shown(LD_PRELOAD="libm.so.6 libdl.so.2")["LD_PRELOAD"],
-                         f"libm.so.6 libdl.so.2:{rig.options.library}")
+                         f"libm.so.6 libdl.so.2:{rig.options.shared_library}")
 
     def test_is_preloaded_once(self):
         link = os.path.join(rig.work, "again.so")
-        os.symlink(rig.options.library, link)
-        for present in (rig.options.library, f"libm.so.6:{rig.options.library}", link):
+        os.symlink(rig.options.shared_library, link)
+        for present in (rig.options.shared_library, f"libm.so.6:{rig.options.shared_library}", link):
             self.assertEqual(self.shown(LD_PRELOAD=present)["LD_PRELOAD"], present)
 
     def test_each_option_is_a_variable(self):
@@ -66,7 +66,7 @@ class Environment(unittest.TestCase):
         self.assertEqual(done.stderr.splitlines(), [
             "vpmm run: VPMM_PAGES=1", "vpmm run: VPMM_LOG=info",
             "vpmm run: PYTORCH_CUDA_ALLOC_CONF=x:y is left as it is",
-            f"vpmm run: LD_PRELOAD={rig.options.library}"])
+            f"vpmm run: LD_PRELOAD={rig.options.shared_library}"])
         self.assertNotIn("VPMM_LOG", run("-v", "true", VPMM_LOG="debug").stderr)
 
     def test_trace_where_the_library_has_it(self):
@@ -77,7 +77,7 @@ class Environment(unittest.TestCase):
 class Library(unittest.TestCase):
     def test_named(self):
         copy = os.path.join(rig.work, "copy.so")
-        shutil.copy(rig.options.library, copy)
+        shutil.copy(rig.options.shared_library, copy)
         for arguments, more in ((("--library", copy), {}), ((), {"VPMM_LIBRARY": copy})):
             done = run(*arguments, *SHOW, **more)
             self.assertIn(f"LD_PRELOAD={copy}\n", done.stdout)
@@ -87,13 +87,13 @@ class Library(unittest.TestCase):
         program = rig.compile("allocate", "-isystem", rig.options.cuda_headers,
                               os.path.join(rig.options.sim, "libcuda.so.1"))
         for name, n_warnings in (("VPMM_LIBRARY", 0), ("VPMM_LIBRARIES", 1)):
-            done = run(program, **{"VPMM_LIBRARY": rig.options.library, name: rig.options.library})
+            done = run(program, **{"VPMM_LIBRARY": rig.options.shared_library, name: rig.options.shared_library})
             self.assertEqual((done.returncode, done.stderr.count("is not an option")), (0, n_warnings), done.stderr)
 
     def test_no_library(self):
         text = rig.script("text.so", "no library\n")
         space = os.path.join(rig.work, "a b.so")
-        shutil.copy(rig.options.library, space)
+        shutil.copy(rig.options.shared_library, space)
         for path, status, what in (("/no/such.so", 2, "cannot be read"), (text, 2, "no shared library"),
                                    (space, 1, "must have no space")):
             done = run("--library", path, "true")

@@ -61,9 +61,9 @@ class Gpu(Case):
         self.refuse(1, "no GPU 1", "--on", "gpu:1", "-", trace=SMALL, gpu=GPU)
 
     def test_under_the_preload(self):
-        if not replaying.arguments.library:
+        if not replaying.arguments.shared_library:
             self.skipTest("an instrumented library cannot be preloaded")
-        for gpu, is_preloaded in (({**GPU, "LD_PRELOAD": replaying.arguments.library}, True), (GPU, False)):
+        for gpu, is_preloaded in (({**GPU, "LD_PRELOAD": replaying.arguments.shared_library}, True), (GPU, False)):
             result = vpmm("--compare", "--json", "-", trace=SMALL, gpu=gpu)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for replay in json.loads(result.stdout)["replays"]:

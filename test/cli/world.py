@@ -54,7 +54,7 @@ class Process:
 
     def __init__(self, test, **environment):
         self.folder = tempfile.mkdtemp(dir=harness.work)
-        env = clean_environment(LD_LIBRARY_PATH=harness.options.sim, LD_PRELOAD=harness.options.library,
+        env = clean_environment(LD_LIBRARY_PATH=harness.options.sim, LD_PRELOAD=harness.options.shared_library,
                                 VPMM_STATS=os.path.join(self.folder, "statistics.json"),
                                 VPMM_DUMP=os.path.join(self.folder, "dump"))
         env.update({key: str(value) for key, value in environment.items()})

@@ -41,7 +41,7 @@ def find_nvcc() -> Path:
     raise BuildError("no nvcc: install the CUDA toolkit, or set CUDA_HOME to the folder that holds bin/nvcc")
 
 
-def library() -> Path:
+def shared_library() -> Path:
     """Builds the library and says where it is."""
     for tool, how in TOOLS.items():
         if shutil.which(tool) is None:

@@ -37,7 +37,7 @@ class Checker:
     """Runs programs with one library."""
 
     def __init__(self, library: Path, jobs: int, devices: int) -> None:
-        self.library = library
+        self.shared_library = library
         self.jobs = jobs
         self.devices = devices
         self._finishing = threading.Lock()
@@ -71,8 +71,8 @@ class Checker:
         folder = launch.fresh_folder(program, label)
         limit_s = min(program.limit_s, deadline - time.monotonic())
         if limit_s > 0:
-            outcome = run(launch.command_of(program, label, self.library, folder),
-                          launch.environment(program, label, self.library, folder), limit_s, folder,
+            outcome = run(launch.command_of(program, label, self.shared_library, folder),
+                          launch.environment(program, label, self.shared_library, folder), limit_s, folder,
                           look_of(program, folder, label == PRELOADED))
             outcome.figures.update(printed_figures(outcome.output))
         else:
@@ -173,7 +173,8 @@ def parse(arguments: List[str]) -> argparse.Namespace:
         epilog=f"Parts: {', '.join(catalogue.parts())}. PART/PROGRAM selects single programs.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part (default: all)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write the tables to FILE, in Markdown")
-    parser.add_argument("--library", type=Path, metavar="FILE", help="check this library instead of building one")
+    parser.add_argument("--library", dest="shared_library", type=Path, metavar="FILE",
+                        help="check this library instead of building one")
     parser.add_argument("--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)),
                         help="programs side by side (default: %(default)s)")
     parser.add_argument("--differences", action="store_true", help="write docs/DIFFERENCES.md anew and run nothing")
@@ -190,7 +191,7 @@ def main(arguments: List[str]) -> int:
     start = time.monotonic()
     try:
         selected = catalogue.select(options.names)
-        library = options.library.resolve(strict=True) if options.library else build.library()
+        library = options.shared_library.resolve(strict=True) if options.shared_library else build.shared_library()
         build.programs(selected)
     except (ValueError, OSError, build.BuildError) as error:
         print(f"gpu-check: {error}", file=sys.stderr)

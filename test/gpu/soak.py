@@ -209,7 +209,8 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("minutes", nargs="?", type=float, default=10.0, metavar="MINUTES",
                         help="how long (default: 10)")
     parser.add_argument("--bare", action="store_true", help="without the library: what CUDA itself does to the figures")
-    parser.add_argument("--library", type=Path, metavar="FILE", help="use this library instead of building one")
+    parser.add_argument("--library", dest="shared_library", type=Path, metavar="FILE",
+                        help="use this library instead of building one")
     options = parser.parse_args(arguments)
     if options.minutes <= 0:
         parser.error("MINUTES must be above 0")
@@ -263,7 +264,7 @@ def report(samples: Sequence[Sample], outcome: Outcome, counters: Counters, prel
 def main(arguments: List[str]) -> int:
     options = parse(arguments)
     try:
-        library = options.library.resolve(strict=True) if options.library else build.library()
+        library = options.shared_library.resolve(strict=True) if options.shared_library else build.shared_library()
         build.programs([PROGRAM])
     except (OSError, build.BuildError) as error:
         print(f"gpu-soak: {error}", file=sys.stderr)

@@ -35,7 +35,7 @@ static const char help[] =
     "  --keep-long       does not make a failing program short\n";
 
 struct options {
-    const char *driver, *library;
+    const char *driver, *shared_library;
     uint64_t operations, seed, steps;
     int extent;
     bool replays, prints, keeps_long;
@@ -63,7 +63,7 @@ static bool read_options(int n, char **arguments, struct options *options)
             options->driver = optarg;
             break;
         case 'l':
-            options->library = optarg;
+            options->shared_library = optarg;
             break;
         case 'o':
             options->operations = value;
@@ -91,7 +91,7 @@ static bool read_options(int n, char **arguments, struct options *options)
             exit(name == 'h' ? 0 : 2);
         }
     }
-    return options->prints || (options->driver && options->library);
+    return options->prints || (options->driver && options->shared_library);
 }
 
 /* A failing program, short, as a file to replay. */
@@ -107,7 +107,7 @@ static void report(struct runner *runner, struct program *program, const struct 
     program_print(stdout, program);
     printf("\nmodel: save the lines from '#' as FILE, then:\n  model --driver %s --library %s "
            "--replay FILE\n",
-           options->driver, options->library);
+           options->driver, options->shared_library);
 }
 
 static int replay(struct runner *runner, char **files)
@@ -190,7 +190,7 @@ int main(int n, char **arguments)
         program_print(stdout, &program);
         return 0;
     }
-    if (!runner_start(&runner, options.driver, options.library))
+    if (!runner_start(&runner, options.driver, options.shared_library))
         return 2;
     int status = options.replays ? replay(&runner, arguments + optind) : draw(&runner, &options);
     runner_sum_up(&runner);

@@ -23,13 +23,13 @@ work = None
 def parse():
     global options, work
     parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True, help="the libvpmm.so under test")
+    parser.add_argument("--library", dest="shared_library", required=True, help="the libvpmm.so under test")
     parser.add_argument("--root", required=True, help="the source tree")
     parser.add_argument("--cuda-headers", required=True)
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--sim", help="folder of the simulated device's libcuda.so.1")
     options, rest = parser.parse_known_args()
-    options.library = os.path.abspath(options.library)
+    options.shared_library = os.path.abspath(options.shared_library)
     work = tempfile.mkdtemp(prefix="vpmm-preload-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     return rest
@@ -90,7 +90,7 @@ class Run:
                if not key.startswith(("VPMM_", "STUB_", "SPY_", "LD_"))}
         env["LD_LIBRARY_PATH"] = ":".join(library_path)
         if preload is None:
-            preload = [options.library]
+            preload = [options.shared_library]
         if preload:
             env["LD_PRELOAD"] = " ".join(preload)
         env["STUB_CALLS"] = os.path.join(self.files, "calls")

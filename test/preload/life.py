@@ -61,7 +61,7 @@ class Processes(Life):
     def test_constructor_of_another_preloaded_library_allocates(self):
         early = harness.shared("libpreloaded.so", "programs/allocating.c", "-DEARLY", "-isystem",
                                harness.options.cuda_headers, os.path.join(harness.options.sim, "libcuda.so.1"))
-        for preload in [harness.options.library, early], [early, harness.options.library]:
+        for preload in [harness.options.shared_library, early], [early, harness.options.shared_library]:
             run = self.scene("quiet", preload=preload)
             self.assertEqual(run.output.splitlines()[:2], ["allocate 0", "free 0"])
             self.assertEqual(run.statistics[0]["devices"][0]["mallocs"], 3)
@@ -111,8 +111,8 @@ class Places(Life):
     def test_two_copies_of_the_library(self):
         copy = os.path.join(harness.work, "copy", "libvpmm.so")
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        shutil.copy(harness.options.library, copy)
-        for preload in [harness.options.library, copy], [harness.options.library, harness.options.library]:
+        shutil.copy(harness.options.shared_library, copy)
+        for preload in [harness.options.shared_library, copy], [harness.options.shared_library, harness.options.shared_library]:
             run = self.scene("threads_end", preload=preload)
             self.assertEqual(run.output, "malloc 0\n")
             served = sum(told["devices"][0]["mallocs"] for told in run.statistics)

@@ -87,10 +87,10 @@ class Loader(unittest.TestCase):
             self.assertEqual(run.calls, ["cuMemAlloc_v2"] * 16)
 
     def test_two_preloaded_libraries(self):
-        behind = self.reach("open", DRIVER, preload=[harness.options.library, harness.spy()])
+        behind = self.reach("open", DRIVER, preload=[harness.options.shared_library, harness.spy()])
         self.check_reached(behind)
         self.assertIn(["dlsym", "cuMemAlloc_v2", DRIVER], behind.look_ups)
-        before = self.reach("open", DRIVER, preload=[harness.spy(), harness.options.library])
+        before = self.reach("open", DRIVER, preload=[harness.spy(), harness.options.shared_library])
         self.check_reached(before)
         self.assertIn(["dlsym", "cuMemAlloc_v2", OURS], before.look_ups)
 
@@ -117,7 +117,7 @@ class Scope(unittest.TestCase):
         for level in ("-O0", "-O2"):
             yield harness.shared(f"dlsym{level}.so", "programs/listed.c", *sources, "-std=c11", level,
                                  "-I" + os.path.join(root, "src"), "-isystem", headers)
-        yield harness.options.library
+        yield harness.options.shared_library
 
     def test_same_answers_as_without(self):
         first = harness.shared("libfirst.so", "programs/scope.c", "-DFIRST")
@@ -140,14 +140,14 @@ class Exports(unittest.TestCase):
     """The exported names, against the list written by hand."""
 
     def test_exported_names(self):
-        rows = subprocess.run(["nm", "-D", "--defined-only", harness.options.library], capture_output=True,
+        rows = subprocess.run(["nm", "-D", "--defined-only", harness.options.shared_library], capture_output=True,
                               text=True, check=True).stdout.splitlines()
         with open(os.path.join(harness.HERE, "expected-names.txt"), encoding="utf-8") as file:
             expected = {line.strip() for line in file if line.strip() and not line.startswith("#")}
         self.assertEqual({row.split()[-1] for row in rows}, expected | {"dlsym", "vpmm_interface_1"})
 
     def test_needs_the_c_library_alone(self):
-        text = subprocess.run(["readelf", "-d", harness.options.library], capture_output=True, text=True,
+        text = subprocess.run(["readelf", "-d", harness.options.shared_library], capture_output=True, text=True,
                               check=True).stdout
         needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
         self.assertLessEqual(needed, {"libc.so.6", "libdl.so.2", "libpthread.so.0"})

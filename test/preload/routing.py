@@ -30,7 +30,7 @@ class Routing(unittest.TestCase):
     names = {row[0] for row in rows("expected-names.txt")}
 
     def spied(self, command, form=5, folders=()):
-        run = harness.Run(command, preload=[harness.spy(), harness.options.library],
+        run = harness.Run(command, preload=[harness.spy(), harness.options.shared_library],
                           library_path=[harness.stub(form), *folders])
         self.assertEqual(run.status, 0, run.errors)
         self.assertIn("result", run.output)

@@ -26,7 +26,7 @@ class Process:
                if not key.startswith(("VPMM_", "STUB_", "SPY_", "LD_"))}
         env["LD_LIBRARY_PATH"] = harness.options.sim
         if preload:
-            env["LD_PRELOAD"] = harness.options.library
+            env["LD_PRELOAD"] = harness.options.shared_library
         env.update(VPMM_STATS=os.path.join(self.folder, "statistics.json"), VPMM_SIM_STRICT="2")
         env.update({key: str(value) for key, value in environment.items()})
         with open(os.path.join(self.folder, "errors"), "wb") as errors:

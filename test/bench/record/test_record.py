@@ -82,7 +82,7 @@ class Recorder(unittest.TestCase):
         run = harness.Run([harness.program("look"), "libcuda.so.1", "5", *asked], library_path=[harness.stub()])
         self.assertEqual(run.status, 0, run.errors)
         owners = {line.split()[0]: line.split()[2] for line in run.output.splitlines()}
-        self.assertEqual(owners, {name: os.path.basename(harness.options.library) for name in asked})
+        self.assertEqual(owners, {name: os.path.basename(harness.options.shared_library) for name in asked})
 
 
 if __name__ == "__main__":
