@@ -91,7 +91,8 @@ enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fen
             status = wait_for(order, &view);
         else if (view.kind == VPMM_FENCE_IS_OPEN)
             status = VPMM_NOT_READY;
-        first = first && first != VPMM_NOT_READY ? first : status ? status : first;
+        if (!first || (status && first == VPMM_NOT_READY))
+            first = status;
     }
     driver->capture_restore(driver->self, mode);
     return first;

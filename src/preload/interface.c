@@ -203,7 +203,7 @@ static enum vpmm_result reap_heap(struct vpmm_router *router, struct vpmm_heap *
     *sum += account.pending_pages * vpmm_heap_page_bytes(heap);
     if (account.pending_pages == account.lost_pages)
         return VPMM_DONE;
-    if (status && status != VPMM_CAPTURED && status != VPMM_NOT_READY)
+    if (status && status != VPMM_CAPTURED)
         return VPMM_DRIVER_FAILED;
     return status || account.withheld_pages ? VPMM_BUSY : VPMM_DONE;
 }
