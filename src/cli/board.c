@@ -268,8 +268,8 @@ static void write_sums(const struct vpmm_board *board, struct vpmm_sheet *sheet)
     static const struct {
         char mark;
         const char *name;
-    } legend[] = {{'#', "live"},        {'+', "pending"},  {'-', "free"},
-                  {'z', "old address"}, {'?', "changing"}, {'.', "hole"}};
+    } legend[] = {{'#', "live"}, {'+', "pending"},     {'-', "free"}, {'z', "zombie"},
+                  {'?', "busy"}, {'!', "quarantined"}, {'.', "hole"}};
     for (unsigned i = 0; i < sizeof legend / sizeof legend[0]; i++) {
         vpmm_sheet_put(sheet, style_of(legend[i].mark), "%c", legend[i].mark);
         vpmm_sheet_put(sheet, VPMM_STYLE_FAINT, " %s  ", legend[i].name);

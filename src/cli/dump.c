@@ -24,7 +24,7 @@ const char vpmm_help_dump[] =
     "to be unmapped. docs/DUMP.md tells the rest.\n"
     "\n"
     "  vpmm dump 1234\n"
-    "  vpmm dump 1234 --json | jq '.devices[].live'\n";
+    "  vpmm dump 1234 --json | jq '.devices[].live_bytes'\n";
 
 struct request {
     enum vpmm_dump_format format;

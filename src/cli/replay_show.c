@@ -61,13 +61,12 @@ static const struct figure more_figures[] = {
 };
 /* How the pool served mallocs. */
 static const struct figure ways[] = {
-    {"  front cache", "cache_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.cache_hits)},
-    {"  as a round before", "habit_hits", COUNT,
-     offsetof(struct vpmm_replay_pass, counts.habit_hits)},
-    {"  as it lay free", "fits", COUNT, offsetof(struct vpmm_replay_pass, counts.fits)},
-    {"  at an old address", "revives", COUNT, offsetof(struct vpmm_replay_pass, counts.revives)},
-    {"  with memory moved", "stitches", COUNT, offsetof(struct vpmm_replay_pass, counts.stitches)},
-    {"  with new memory alone", "grows", COUNT, offsetof(struct vpmm_replay_pass, counts.grows)},
+    {"  cache", "cache_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.cache_hits)},
+    {"  habit", "habit_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.habit_hits)},
+    {"  fit", "fits", COUNT, offsetof(struct vpmm_replay_pass, counts.fits)},
+    {"  revive", "revives", COUNT, offsetof(struct vpmm_replay_pass, counts.revives)},
+    {"  stitch", "stitches", COUNT, offsetof(struct vpmm_replay_pass, counts.stitches)},
+    {"  grow", "grows", COUNT, offsetof(struct vpmm_replay_pass, counts.grows)},
 };
 
 static uint64_t value_of(const struct vpmm_replay_pass *pass, const struct figure *figure)

@@ -18,11 +18,11 @@ struct figure {
         text, #key, offsetof(struct vpmm_dump_device, key)                                         \
     }
 static const struct figure byte_figures[] = {
-    FIGURE("page size", page_bytes),        FIGURE("mapped", mapped),
-    FIGURE("reserved", reserved),           FIGURE("live", live),
-    FIGURE("reusable", reusable),           FIGURE("holes", holes),
-    FIGURE("pending unmap", pending_unmap), FIGURE("busy", busy),
-    FIGURE("quarantined", quarantined),     FIGURE("limit", limit),
+    FIGURE("page size", page_bytes),          FIGURE("held", held_bytes),
+    FIGURE("reserved", reserved_bytes),       FIGURE("live", live_bytes),
+    FIGURE("reusable", reusable_bytes),       FIGURE("holes", hole_bytes),
+    FIGURE("zombies", zombie_bytes),          FIGURE("busy", busy_bytes),
+    FIGURE("quarantined", quarantined_bytes), FIGURE("limit", limit_bytes),
 };
 static const struct figure count_figures[] = {
     FIGURE("extents", extents),
@@ -115,7 +115,7 @@ static void text_region(struct vpmm_text *text, const struct vpmm_dump_row *row)
     vpmm_text_string(text, "  ");
     vpmm_text_padded(text, row->state, 11);
     vpmm_text_decimal(text, row->pages, 10);
-    vpmm_text_decimal(text, row->bytes, 18);
+    vpmm_text_decimal(text, row->requested_bytes, 18);
     vpmm_text_decimal(text, row->stream_id, 12);
     vpmm_text_string(text, "  ");
     vpmm_text_string(text, row->fence_kind);
@@ -140,7 +140,7 @@ void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n)
         vpmm_text_decimal(&text, (uint64_t)devices[i].device, 0);
         vpmm_text_char(&text, '\n');
         text_figures(&text, &devices[i]);
-        vpmm_text_string(&text, "  address             state           pages       bytes asked"
+        vpmm_text_string(&text, "  address             state           pages   requested bytes"
                                 "      stream  fence\n");
         struct vpmm_dump_row row;
         for (uint64_t cursor = 0; devices[i].next(devices[i].self, &cursor, &row);)
@@ -168,7 +168,7 @@ static void json_region(struct vpmm_text *text, const struct vpmm_dump_row *row)
     vpmm_text_quoted(text, row->state);
     vpmm_text_string(text, ", ");
     json_number(text, "pages", row->pages);
-    json_number(text, "bytes", row->bytes);
+    json_number(text, "requested_bytes", row->requested_bytes);
     json_number(text, "stream", row->stream_id);
     json_number(text, "fence", row->fence);
     vpmm_text_string(text, "\"fence_kind\": ");

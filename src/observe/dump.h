@@ -14,19 +14,20 @@ struct vpmm_dump_row {
     char mark; /* 0 for live, '-', '*', 'z', '?', '!' */
     const char *state;
     uint64_t address, pages;
-    uint64_t bytes;         /* as requested; live regions only, else 0 */
-    uint64_t stream_id;     /* 0: none */
-    uint64_t fence;         /* 0: complete */
-    const char *fence_kind; /* static text: "complete", "stream", "context", "parked", "joined" */
+    uint64_t requested_bytes; /* live regions only, else 0 */
+    uint64_t stream_id;       /* 0: none */
+    uint64_t fence;           /* 0: complete */
+    const char *fence_kind;   /* static text: "complete", "stream", "context", "parked", "joined" */
 };
 
-/* One device's figures (the specification's metrics, in bytes) and a walk over its regions in
- * ascending address order. */
+/* One device's figures, by the names that the statistics have for them, and a walk over its regions
+ * in ascending address order. */
 struct vpmm_dump_device {
     int device;
     uint64_t page_bytes;
-    uint64_t mapped, reserved, live, reusable, holes, pending_unmap, busy, quarantined;
-    uint64_t limit; /* of mapped; 0: none */
+    uint64_t held_bytes, reserved_bytes, live_bytes, reusable_bytes, hole_bytes, zombie_bytes,
+        busy_bytes, quarantined_bytes;
+    uint64_t limit_bytes; /* of what is held; 0: none */
     uint64_t extents, mappings;
     const void *self;
     bool (*next)(const void *self, uint64_t *cursor, struct vpmm_dump_row *row_out);

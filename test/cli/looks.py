@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import struct
 import tempfile
@@ -75,13 +76,24 @@ class Seen(unittest.TestCase):
         process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", "sync 100")
         text = vpmm("stat", process.pid).stdout
         self.assertIn(f"vpmm[{process.pid}] statistics of seen\ndevice 0\n", text)
-        self.assertRegex(text, r"served from the front cache +1  50\.0%\n")
+        self.assertRegex(text, r"cache \(served from the front cache\) +1  50\.0%\n")
         self.assertRegex(text, r"smaller than the threshold +1  100\.0%\n")
+
+    def test_a_figure_has_one_name(self):
+        process = self.start("device 0", f"sync {3 * PAGE}", f"async {2 * PAGE}", "asyncfree 1", VPMM_LIMIT="64M")
+        dumped, figures = dump(process)["devices"][0], process.stat()["devices"][0]
+        del dumped["regions"]
+        self.assertEqual(dumped, {name: figures[name] for name in dumped})
+        self.assertLessEqual({"held_bytes", "zombie_bytes", "hole_bytes", "limit_bytes"}, dumped.keys())
+        words = [re.findall(r"(?m)^  ([a-z][a-z ]*[a-z])(?: \(.*\))?  +\d+(?:  |$)", vpmm(command, process.pid).stdout)
+                 for command in ("dump", "stat")]
+        self.assertEqual(len(words[0]), 12)
+        self.assertLessEqual(set(words[0]), set(words[1]))
 
     def test_one_device(self):
         process = self.start("device 0", f"sync {PAGE}", "device 1", f"sync {2 * PAGE}", VPMM_SIM_DEVICES=2)
         self.assertEqual([device["device"] for device in dump(process)["devices"]], [0, 1])
-        self.assertEqual([device["live"] for device in dump(process, "--device", "1")["devices"]], [2 * PAGE])
+        self.assertEqual([device["live_bytes"] for device in dump(process, "--device", "1")["devices"]], [2 * PAGE])
         self.refused(1, "has no pool on device 7", "dump", process.pid, "--device", "7")
 
     # ---- whatever the process is doing ----
@@ -103,7 +115,7 @@ class Seen(unittest.TestCase):
 
     def test_with_a_handler_of_its_own(self):
         process = self.start("handle", "device 0", f"sync {PAGE}")
-        self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+        self.assertEqual(dump(process)["devices"][0]["live_bytes"], PAGE)
         self.assertEqual(process.tell("raise"), "raised 1")
 
     def test_allocation_goes_on_while_the_process_dumps(self):
@@ -173,7 +185,7 @@ class Seen(unittest.TestCase):
     def test_a_descriptor_that_was_closed(self):
         process = self.start("device 0", f"sync {PAGE}", "close")
         if os.geteuid() == 0:
-            self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+            self.assertEqual(dump(process)["devices"][0]["live_bytes"], PAGE)
         else:
             self.refused(1, "has closed the descriptor", "dump", process.pid)
         self.assertEqual(process.tell(f"sync {PAGE}"), "block 1")
@@ -192,7 +204,7 @@ class Seen(unittest.TestCase):
         child = int(process.tell("fork").split()[1])
         self.refused(1, f"process {child} has no pool yet", "stat", child)
         process.tell(f"sync {PAGE}")
-        self.assertEqual(dump(process)["devices"][0]["live"], PAGE)
+        self.assertEqual(dump(process)["devices"][0]["live_bytes"], PAGE)
         self.refused(1, f"process {child} has no pool yet", "dump", child)
 
     def test_another_build(self):

@@ -12,8 +12,8 @@ import sys
 CALLS = ["+10", "+1", "-10", "+4", "+11", "end"]
 MARKS = {"live": "", "free": "-", "hole": "*", "zombie": "z", "busy": "?", "quarantined": "!"}
 MAPPED = ("live", "free", "busy")
-METRICS = ["mapped", "reserved", "live", "reusable", "holes", "pending_unmap"]
-PARTS = ["live", "reusable", "holes", "pending_unmap", "busy", "quarantined"]
+METRICS = ["held", "reserved", "live", "reusable", "hole", "zombie"]
+PARTS = ["live", "reusable", "hole", "zombie", "busy", "quarantined"]
 LIVE_PAGES = 16
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -63,7 +63,7 @@ class Step:
 
     def metric(self, name):
         """In pages."""
-        return self.device[name] // self.page
+        return self.device[f"{name}_bytes"] // self.page
 
     def used_regions(self):
         """All but the hole that ends the address space."""
@@ -132,16 +132,16 @@ def print_steps(steps):
     print("[+X] just returned  [X] live  [-X] free  [*X] hole  [zX] old address, waiting to be unmapped\n")
     for number, step in enumerate(steps[:5], 1):
         print(f"{number}.  {step.notation()}")
-        figures = [f"{name.replace('_', ' ')} {step.metric(name)}" for name in METRICS]
+        figures = [f"{name} {step.metric(name)}" for name in METRICS]
         print(f"      after {step.call}: {', '.join(figures)} pages")
 
 
 def print_summary(steps, pages):
     fourth, fifth, end = steps[3:6]
-    print(f"\ncase {expected(pages)[0]}: live {fifth.metric('live')}, held {fifth.metric('mapped')}, "
-          f"moved {moved_pages(fourth, fifth)}, created {fifth.metric('mapped') - fourth.metric('mapped')} pages "
+    print(f"\ncase {expected(pages)[0]}: live {fifth.metric('live')}, held {fifth.metric('held')}, "
+          f"moved {moved_pages(fourth, fifth)}, created {fifth.metric('held') - fourth.metric('held')} pages "
           f"by the last call")
-    print(f"after everything was freed: live {end.metric('live')}, held {end.metric('mapped')} pages")
+    print(f"after everything was freed: live {end.metric('live')}, held {end.metric('held')} pages")
 
 
 def check(steps, pages):
@@ -150,9 +150,9 @@ def check(steps, pages):
     layout = [part for part in layout if part[0]]
     demands = [
         ("live pages", fifth.metric("live"), LIVE_PAGES),
-        ("held pages", fifth.metric("mapped"), max(pages, LIVE_PAGES)),
+        ("held pages", fifth.metric("held"), max(pages, LIVE_PAGES)),
         ("layout after the fourth call", fourth.layout(), layout),
-        ("pages created by the fifth call", fifth.metric("mapped") - fourth.metric("mapped"), created),
+        ("pages created by the fifth call", fifth.metric("held") - fourth.metric("held"), created),
         ("live pages at the end", end.metric("live"), 0),
     ]
     for step in steps:

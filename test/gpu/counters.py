@@ -103,11 +103,11 @@ def dump_figures(dump: Any) -> Dict[str, float]:
         for region in device["regions"]:
             state = region["state"]
             by_state[state] = by_state.get(state, 0) + region["pages"] * page_bytes
-        figures["live_bytes"] += device["live"]
-        figures["unsettled_bytes"] += device["busy"] + device["quarantined"]
-        figures["mapped_bytes"] += device["mapped"]
-        figures["wrong_sums"] += device["live"] != by_state.get("live", 0)
-        figures["wrong_sums"] += device["reserved"] != sum(by_state.values())
+        figures["live_bytes"] += device["live_bytes"]
+        figures["unsettled_bytes"] += device["busy_bytes"] + device["quarantined_bytes"]
+        figures["mapped_bytes"] += device["held_bytes"]
+        figures["wrong_sums"] += device["live_bytes"] != by_state.get("live", 0)
+        figures["wrong_sums"] += device["reserved_bytes"] != sum(by_state.values())
         figures["wrong_sums"] += _overlaps(device["regions"], page_bytes)
     return figures
 

@@ -30,7 +30,7 @@ WARM_UP_ROUNDS = 10
 JUDGED_ROUNDS_LEAST = 8
 GRACE_S = 180.0
 MIB = 1 << 20
-SUMS = ("mapped", "live", "reusable", "pending_unmap", "busy", "quarantined")
+SUMS = ("held", "live", "reusable", "zombie", "busy", "quarantined")
 COUNTS = ("extents", "mappings")
 
 Sample = Dict[str, float]
@@ -63,11 +63,11 @@ HOST_RULES = [
 ]
 POOL_RULES = [
     *(Rule(f"{name}_mib", "0 in every round", always=0.0)
-      for name in ("mapped", "live", "reusable", "pending_unmap", "busy", "quarantined")),
+      for name in SUMS),
     *(Rule(name, "0 in every round", always=0.0) for name in ("extents", "mappings", "wrong_sums")),
     *(Rule(f"idle_{name}_mib", "0 in every round", always=0.0) for name in ("live", "busy", "quarantined")),
     Rule("idle_wrong_sums", "0 in every round", always=0.0),
-    *(Rule(name, "shown only") for name in ("idle_mapped_mib", "idle_pending_unmap_mib", "idle_extents")),
+    *(Rule(name, "shown only") for name in ("idle_held_mib", "idle_zombie_mib", "idle_extents")),
 ]
 
 
@@ -179,7 +179,7 @@ def pool_figures(dump: Any) -> Sample:
     """The figures of all devices together. Raises ValueError for a dump of no pool."""
     if not dump["devices"]:
         raise ValueError("the dump knows no device with a pool")
-    figures = {f"{name}_mib": sum(entry[name] for entry in dump["devices"]) / MIB for name in SUMS}
+    figures = {f"{name}_mib": sum(entry[f"{name}_bytes"] for entry in dump["devices"]) / MIB for name in SUMS}
     figures.update({name: float(sum(entry[name] for entry in dump["devices"])) for name in COUNTS})
     figures["wrong_sums"] = dump_figures(dump)["wrong_sums"]
     return figures

@@ -221,14 +221,14 @@ class Soaking(unittest.TestCase):
 
 class Sampling(InFolder):
     DUMP = {"devices": [{
-        "page_bytes": 1 << 20, "mapped": 2 << 20, "live": 1 << 20, "reusable": 1 << 20, "pending_unmap": 0, "busy": 0,
-        "quarantined": 0, "reserved": 2 << 20, "extents": 3, "mappings": 4, "regions": [
+        "page_bytes": 1 << 20, "held_bytes": 2 << 20, "live_bytes": 1 << 20, "reusable_bytes": 1 << 20, "zombie_bytes": 0,
+        "busy_bytes": 0, "quarantined_bytes": 0, "reserved_bytes": 2 << 20, "extents": 3, "mappings": 4, "regions": [
             {"address": "0x100000", "state": "live", "pages": 1},
             {"address": "0x200000", "state": "free", "pages": 1}]}]}
 
     def test_the_figures_of_a_dump(self):
         figures = soak.pool_figures(self.DUMP)
-        self.assertEqual((figures["mapped_mib"], figures["live_mib"], figures["mappings"], figures["wrong_sums"]),
+        self.assertEqual((figures["held_mib"], figures["live_mib"], figures["mappings"], figures["wrong_sums"]),
                          (2.0, 1.0, 4.0, 0.0))
 
     def test_a_dump_of_no_pool_is_no_sample(self):
@@ -272,7 +272,7 @@ if stats: open(stats.replace("%p", "1"), "w").write(json.dumps(counted))
     def soak(self, preloaded, **changed):
         """The whole of a soak with a stand-in for its program."""
         empty = {**self.DUMP["devices"][0], "regions": [{"address": "0x100000", "state": "hole", "pages": 2}],
-                 **{name: 0 for name in (*soak.SUMS, *soak.COUNTS)}, **changed}
+                 **{f"{name}_bytes": 0 for name in soak.SUMS}, **{name: 0 for name in soak.COUNTS}, **changed}
         path = self.folder / "program"
         path.write_text(self.PROGRAM.format(
             python=sys.executable, dump=json.dumps({"devices": [empty]}), rounds=self.ROUNDS))
@@ -292,9 +292,9 @@ if stats: open(stats.replace("%p", "1"), "w").write(json.dumps(counted))
             self.assertEqual(len((self.folder / "soak" / "samples.csv").read_text().splitlines()), self.ROUNDS + 1)
 
     def test_a_whole_soak_that_keeps_memory(self):
-        code, said = self.soak(True, mapped=soak.MIB)
+        code, said = self.soak(True, held_bytes=soak.MIB)
         self.assertEqual((code, said.splitlines()[-1]), (1, "not passed"))
-        self.assertIn("WRONG: mapped_mib is not 0 in 8 of 8 rounds", said)
+        self.assertIn("WRONG: held_mib is not 0 in 8 of 8 rounds", said)
 
     def test_the_soak_program_is_there(self):
         self.assertTrue(build.source_of(soak.PROGRAM).exists())

@@ -156,15 +156,15 @@ class ReadingCounters(InFolder):
     def dump(self, live_pages):
         regions = [{"address": "0x1000", "state": "live", "pages": live_pages},
                    {"address": hex(0x1000 + live_pages * 16), "state": "hole", "pages": 3}]
-        return {"devices": [{"page_bytes": 16, "live": live_pages * 16, "reserved": (live_pages + 3) * 16, "mapped": 32,
-                             "busy": 0, "quarantined": 0, "regions": regions}]}
+        return {"devices": [{"page_bytes": 16, "live_bytes": live_pages * 16, "reserved_bytes": (live_pages + 3) * 16,
+                             "held_bytes": 32, "busy_bytes": 0, "quarantined_bytes": 0, "regions": regions}]}
 
     def test_the_sums_of_a_dump(self):
         self.assertEqual(counters.dump_figures(self.dump(2)),
                          {"live_bytes": 32.0, "unsettled_bytes": 0.0, "mapped_bytes": 32.0, "wrong_sums": 0.0})
 
     def test_sums_that_do_not_add_up(self):
-        for change in ({"live": 16}, {"reserved": 16}):
+        for change in ({"live_bytes": 16}, {"reserved_bytes": 16}):
             dump = self.dump(2)
             dump["devices"][0].update(change)
             self.assertEqual(counters.dump_figures(dump)["wrong_sums"], 1.0)

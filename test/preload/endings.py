@@ -57,8 +57,8 @@ class Endings(unittest.TestCase):
             self.assertTrue(reports.is_ordered(dump["devices"][0]), dump)
         last = told[-1]["devices"][0]
         self.assertTrue(reports.is_tiled(last), last)
-        self.assertEqual((last["live"], last["busy"]), (0, 0))
-        for name, state in ("reusable", "free"), ("holes", "hole"), ("pending_unmap", "zombie"):
+        self.assertEqual((last["live_bytes"], last["busy_bytes"]), (0, 0))
+        for name, state in ("reusable_bytes", "free"), ("hole_bytes", "hole"), ("zombie_bytes", "zombie"):
             pages = sum(region["pages"] for region in last["regions"] if region["state"] == state)
             self.assertEqual(last[name], pages * last["page_bytes"])
 

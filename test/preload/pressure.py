@@ -63,7 +63,7 @@ class Limit(unittest.TestCase):
 
     def test_it_is_dumped(self):
         done = run("init", "malloc:10", "raise", VPMM_LIMIT="24M", VPMM_DUMP_FORMAT="json")
-        self.assertIn(f'"limit": {24 << 20}, ', done.errors)
+        self.assertIn(f'"limit_bytes": {24 << 20}, ', done.errors)
 
 
 class Pitch(unittest.TestCase):

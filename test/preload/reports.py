@@ -29,4 +29,4 @@ def is_tiled(device):
     bytes_ = sum(region["pages"] for region in regions) * device["page_bytes"]
     first, last = (int(regions[i]["address"], 16) for i in (0, -1))
     end = last + regions[-1]["pages"] * device["page_bytes"]
-    return is_ordered(device) and end - first == bytes_ == device["reserved"]
+    return is_ordered(device) and end - first == bytes_ == device["reserved_bytes"]

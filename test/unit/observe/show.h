@@ -49,7 +49,7 @@ static const struct vpmm_dump_device show_devices[] = {
 
 static const struct vpmm_stats_row show_device_rows[] = {
     {"live_bytes", "live", 5 * GIB, true, 0},
-    {"fits", "served without a driver call", 12, false, 17},
+    {"fits", "fit (served where memory lay free)", 12, false, 17},
 };
 static const struct vpmm_stats_row show_request_rows[] = {
     {"POOL", "served by the pool", 42, false, 0},

@@ -15,13 +15,13 @@ def shown(what):
 
 
 def region(address, state, pages, size, stream, fence, fence_kind):
-    return {"address": hex(address), "state": state, "pages": pages, "bytes": size,
+    return {"address": hex(address), "state": state, "pages": pages, "requested_bytes": size,
             "stream": stream, "fence": fence, "fence_kind": fence_kind}
 
 
 def device(number, page, figures, regions):
-    names = ["mapped", "reserved", "live", "reusable", "holes", "pending_unmap", "busy",
-             "quarantined", "limit", "extents", "mappings"]
+    names = ["held_bytes", "reserved_bytes", "live_bytes", "reusable_bytes", "hole_bytes", "zombie_bytes", "busy_bytes",
+             "quarantined_bytes", "limit_bytes", "extents", "mappings"]
     return {"device": number, "page_bytes": page, **dict(zip(names, figures)), "regions": regions}
 
 
