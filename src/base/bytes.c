@@ -77,13 +77,19 @@ size_t vpmm_bytes_print(uint64_t bytes, char *text, size_t room)
     while (power < UNITS && bytes >> (10 * (power + 1)))
         power++;
     uint64_t unit = (uint64_t)1 << (10 * power);
+    uint64_t whole = bytes / unit, hundredths = (bytes % unit * 100 + unit / 2) / unit;
+    whole += hundredths / 100;
+    /* 1,024 of a unit are one of the next. */
+    if (whole >> 10 && power < UNITS) {
+        whole >>= 10;
+        power++;
+    }
     struct vpmm_text out;
     vpmm_text_init(&out, text, room, -1);
-    vpmm_text_decimal(&out, bytes / unit, 0);
+    vpmm_text_decimal(&out, whole, 0);
     if (bytes % unit) {
-        uint64_t hundredths = bytes % unit * 100 / unit;
-        vpmm_text_string(&out, hundredths < 10 ? ".0" : ".");
-        vpmm_text_decimal(&out, hundredths, 0);
+        vpmm_text_string(&out, hundredths % 100 < 10 ? ".0" : ".");
+        vpmm_text_decimal(&out, hundredths % 100, 0);
     }
     vpmm_text_char(&out, ' ');
     if (power) {

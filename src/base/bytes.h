@@ -23,9 +23,10 @@ bool vpmm_bytes_round_up(uint64_t bytes, uint64_t unit, uint64_t *rounded_out);
  * text, or a value that does not fit. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_bytes_parse(const char *text, uint64_t *bytes_out);
 
-/* Writes `bytes` into `text` in the largest unit that is not above it, with two decimals where it
- * is no whole number of them ("2 MiB", "1.50 GiB", "513 B"; never rounded up); always terminated;
- * returns the length. `room` is at least 1, and 24 bytes are always enough. */
+/* Writes `bytes` into `text` in the largest unit that is not above it, with two decimals, rounded,
+ * where it is no whole number of them ("2 MiB", "1.50 GiB", "513 B"; so "2.00 MiB" is nearly or a
+ * little more than 2 MiB, and "2 MiB" is exactly that); always terminated; returns the length.
+ * `room` is at least 1, and 24 bytes are always enough. */
 size_t vpmm_bytes_print(uint64_t bytes, char *text, size_t room);
 
 #endif

@@ -118,10 +118,15 @@ static void print_takes_the_largest_unit(void **state)
         {1025, "1.00 KiB"},
         {2097152, "2 MiB"},
         {(uint64_t)3 << 29, "1.50 GiB"},
-        {((uint64_t)1 << 30) + ((uint64_t)1 << 30) / 20, "1.04 GiB"},
-        {((uint64_t)1 << 30) - 1, "1023.99 MiB"},
+        {((uint64_t)1 << 30) + ((uint64_t)1 << 30) / 20, "1.05 GiB"},
+        {((uint64_t)1 << 30) - 1, "1.00 GiB"},
+        {((uint64_t)2 << 30) - ((uint64_t)1 << 23), "1.99 GiB"},
+        {((uint64_t)2 << 30) - ((uint64_t)1 << 22), "2.00 GiB"},
+        {((uint64_t)1 << 20) - 5 * 1024, "1019 KiB"},
+        {((uint64_t)1 << 20) - 5, "1.00 MiB"},
+        {((uint64_t)1 << 20) - 6, "1023.99 KiB"},
         {(uint64_t)8 << 40, "8 TiB"},
-        {UINT64_MAX, "16383.99 PiB"},
+        {UINT64_MAX, "16384.00 PiB"},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         char text[24];
@@ -138,7 +143,7 @@ static void print_stays_within_its_room(void **state)
         char text[16];
         memset(text, 'x', sizeof text);
         assert_int_equal(vpmm_bytes_print(UINT64_MAX, text, room), room - 1 < 12 ? room - 1 : 12);
-        assert_int_equal(memcmp(text, "16383.99 PiB", strlen(text)), 0);
+        assert_int_equal(memcmp(text, "16384.00 PiB", strlen(text)), 0);
         assert_int_equal(text[room], 'x');
     }
 }
