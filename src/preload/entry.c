@@ -372,7 +372,7 @@ struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool
     return known;
 }
 
-/* At exit: no driver call and no message; only what the user asked for. */
+/* At exit: no driver call; no message but where what the user asked for cannot go. */
 __attribute__((destructor)) static void finish(void)
 {
     struct vpmm_world *world = world_or_null();

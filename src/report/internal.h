@@ -10,8 +10,8 @@ unsigned vpmm_report_heaps(struct vpmm_router *router, int device,
                            struct vpmm_heap *heaps_out[VPMM_DEVICES_MAX]);
 
 /* Where reports for `path` go: standard error for an empty one, also when the file cannot be
- * opened. */
-int vpmm_report_open(const char *path);
+ * opened: then `*error_out` is the errno, otherwise 0. */
+int vpmm_report_open(const char *path, int *error_out);
 void vpmm_report_close(int fd);
 
 #endif

@@ -7,6 +7,7 @@
 #include "vpmm/vpmm.h"
 
 #include <alloca.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -22,12 +23,14 @@ uint64_t vpmm_report_layout(void)
 
 /* ---- where to ---- */
 
-/* Standard error for an empty path, also when the file cannot be opened. */
-int vpmm_report_open(const char *path)
+int vpmm_report_open(const char *path, int *error_out)
 {
     int fd = -1;
-    if (path[0])
+    *error_out = 0;
+    if (path[0]) {
         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+        *error_out = fd < 0 ? errno : 0;
+    }
     return fd >= 0 ? fd : STDERR_FILENO;
 }
 
@@ -155,7 +158,8 @@ void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int
 
 void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router)
 {
-    int fd = vpmm_report_open(config->dump_path);
+    /* A signal handler has no place for a message: the dump itself is on standard error then. */
+    int error, fd = vpmm_report_open(config->dump_path, &error);
     vpmm_report_dump_to(fd, config->dump_format, (uint64_t)getpid(), VPMM_REPORT_ALL_DEVICES,
                         router);
     vpmm_report_close(fd);

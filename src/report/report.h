@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Shows a router through src/observe: the adapter between pools, fences and counters on one side
- * and rows on the other. No lock (but the audit's try), no allocation, no driver call, no message;
- * any thread, also in a signal handler. But for vpmm_report_stats all of it also reads the metadata
- * of another process, mapped at the same address: it writes nothing and goes nowhere else. */
+ * and rows on the other. No lock (but the audit's try), no allocation, no driver call, no message
+ * (but for that about the file of the statistics); any thread, also in a signal handler. But for
+ * vpmm_report_stats all of it also reads the metadata of another process, mapped at the same
+ * address: it writes nothing and goes nowhere else. */
 #ifndef VPMM_REPORT_REPORT_H
 #define VPMM_REPORT_REPORT_H
 
@@ -18,7 +19,7 @@ uint64_t vpmm_report_layout(void);
 void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router);
 
 /* Writes the statistics of the process to where `config` says, and audits every pool whose locks
- * can be had. */
+ * can be had. Where the file cannot be opened, a warning says so, and they go to standard error. */
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router);
 
 /* Whose metadata it is. */

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "report/internal.h"
 
+#include "base/fault.h"
+#include "observe/log.h"
 #include "observe/stats.h"
 
 #include <errno.h>
@@ -216,7 +218,11 @@ void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *rou
         struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
         snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
     }
-    int fd = vpmm_report_open(config->stats_path);
+    int error, fd = vpmm_report_open(config->stats_path, &error);
+    if (error)
+        vpmm_log(VPMM_LOG_IS_WARNING,
+                 "VPMM_STATS: %s cannot be opened: %s; the statistics are here:",
+                 config->stats_path, vpmm_fault_text(error));
     write_snapshot(fd, config->stats_json, &process, snapshot, FIGURES);
     vpmm_report_close(fd);
     give_snapshot(snapshot);

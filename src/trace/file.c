@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "trace/file.h"
 
+#include "base/fault.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -54,30 +56,9 @@ static bool make_way(const char *path, int fd)
 
 const char *vpmm_trace_file_fault(int number)
 {
-    static const struct {
-        int number;
-        const char *text;
-    } faults[] = {
-        {EACCES, "permission denied"},
-        {EPERM, "it is not permitted"},
-        {ENOENT, "no such folder"},
-        {ENOTDIR, "a part of its path is no folder"},
-        {EISDIR, "it is a folder"},
-        {EROFS, "the file system is read-only"},
-        {ENOSPC, "the disk is full"},
-        {EDQUOT, "the disk quota is used up"},
-        {EFBIG, "files may not be so large"},
-        {EMFILE, "too many open files"},
-        {ENFILE, "too many open files"},
-        {ENAMETOOLONG, "its name is too long"},
-        {ENOMEM, "no address space is left"},
-        {ETXTBSY, "it is being run"},
-        {EWOULDBLOCK, "another process is recording into it (%p in the name is the process id)"},
-    };
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if (faults[i].number == number)
-            return faults[i].text;
-    return "the system refuses it";
+    return number == EWOULDBLOCK
+               ? "another process is recording into it (%p in the name is the process id)"
+               : vpmm_fault_text(number);
 }
 
 static bool is_within_limit(uint64_t bytes)

@@ -67,6 +67,17 @@ class Endings(unittest.TestCase):
         self.assertEqual((run.status, run.output), (0, "done\n"))
         self.assertGreater(len(list(reports.dumps(run.errors))), 1)
 
+    def test_statistics_that_cannot_be_written_go_to_standard_error_and_are_announced(self):
+        for path, why, said in (("/no-such-folder/s.json", "no such folder", '"live_bytes": '),
+                                (harness.work + "/.", "it is a folder", "\n  live  ")):
+            run = self.scene("storm", VPMM_STATS=path, VPMM_DUMP="/dev/null")
+            self.assertEqual((run.status, run.output), (0, "done\n"))
+            first, _, rest = run.errors.partition("\n")
+            self.assertRegex(first, rf"^vpmm\[\d+\] warning: VPMM_STATS: {path} cannot be opened: {why}; "
+                                    "the statistics are here:$")
+            self.assertIn(said, rest)
+            self.assertNotIn("warning", self.scene("storm", VPMM_STATS=path, VPMM_DUMP="/dev/null", VPMM_LOG="none").errors)
+
 
 if __name__ == "__main__":
     harness.main()
