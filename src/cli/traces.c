@@ -98,15 +98,18 @@ static int open_made(const char *command, const char *name, int fd,
 static int open_imported(const char *command, const char *name, int fd,
                          struct vpmm_trace_reader **reader_out)
 {
-    FILE *made = tmpfile();
-    if (!made)
-        return vpmm_cli_fail(command, "no temporary file: %s", strerror(errno));
-    int status = lseek(fd, 0, SEEK_SET) < 0
-                     ? vpmm_cli_fail(command, "%s: %s", name, strerror(errno))
-                     : import(command, name, fd, fileno(made));
+    int status, plain = vpmm_trace_plain(fd);
+    int made = plain < 0 ? -1 : vpmm_trace_input_nameless();
+    if (made < 0 || lseek(plain, 0, SEEK_SET) < 0)
+        status = vpmm_cli_fail(command, "%s: no temporary file: %s", name, strerror(errno));
+    else
+        status = import(command, name, plain, made);
     if (status == 0)
-        status = open_made(command, name, fileno(made), reader_out);
-    fclose(made);
+        status = open_made(command, name, made, reader_out);
+    if (made >= 0)
+        close(made);
+    if (plain >= 0)
+        close(plain);
     return status;
 }
 
@@ -117,7 +120,7 @@ int vpmm_cli_trace_open(const char *command, const char *path, enum vpmm_trace_f
     bool is_input = strcmp(path, "-") == 0;
     const char *name = is_input ? "standard input" : path;
     int given = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    int fd = given < 0 ? -1 : vpmm_trace_settle(given);
+    int fd = given < 0 ? -1 : vpmm_trace_settle(given, form);
     int error = errno;
     if (given >= 0 && !is_input)
         close(given);

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "trace/input.h"
 
-#include "trace/reader.h"
+#include "trace/form.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Enough to tell a form, also where it is compressed. */
+#define HEAD_BYTES 65536
 
 const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_ROOM])
 {
@@ -54,21 +57,32 @@ static int close_failed(int fd)
     return -1;
 }
 
-static int copy_all(int from)
+/* Whether more of the copy `to` is worth having; its end is where it was. */
+static bool may_be_trace(int to, enum vpmm_trace_form form)
 {
-    char bytes[65536];
+    char head[VPMM_TRACE_HEAD_ROOM] = "";
+    struct vpmm_trace_input input = {.fd = to};
+    size_t n = vpmm_trace_input_peek(&input, head, sizeof head - 1);
+    return vpmm_trace_form_may_be(form, head, n) && lseek(to, 0, SEEK_END) >= 0;
+}
+
+static int copy_all(int from, enum vpmm_trace_form form)
+{
+    char bytes[HEAD_BYTES];
     int to = vpmm_trace_input_nameless();
-    while (to >= 0) {
+    for (size_t n_copied = 0; to >= 0;) {
         ssize_t n = read(from, bytes, sizeof bytes);
-        if (n == 0)
-            return to;
         if ((n < 0 && errno != EINTR) || (n > 0 && !write_all(to, bytes, (size_t)n)))
             return close_failed(to);
+        bool is_head = n_copied < HEAD_BYTES;
+        n_copied += n > 0 ? (size_t)n : 0;
+        if (n == 0 || (is_head && n_copied >= HEAD_BYTES && !may_be_trace(to, form)))
+            return to;
     }
     return -1;
 }
 
-int vpmm_trace_settle(int fd)
+int vpmm_trace_settle(int fd, enum vpmm_trace_form form)
 {
     struct stat facts;
     if (fstat(fd, &facts) != 0)
@@ -77,7 +91,7 @@ int vpmm_trace_settle(int fd)
         errno = EISDIR;
         return -1;
     }
-    return S_ISREG(facts.st_mode) ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : copy_all(fd);
+    return S_ISREG(facts.st_mode) ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : copy_all(fd, form);
 }
 
 static bool measure(struct vpmm_trace_input *input)
@@ -89,9 +103,10 @@ static bool measure(struct vpmm_trace_input *input)
     return true;
 }
 
-enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *input, int fd)
+enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *input, int fd,
+                                       enum vpmm_trace_form form)
 {
-    *input = (struct vpmm_trace_input){.fd = vpmm_trace_settle(fd)};
+    *input = (struct vpmm_trace_input){.fd = vpmm_trace_settle(fd, form)};
     if (input->fd < 0)
         return VPMM_NOT_FOUND;
     if (measure(input))
@@ -172,6 +187,14 @@ bool vpmm_trace_input_inflate(struct vpmm_trace_input *input)
     input->fd = to;
     /* What is compressed and cut off is told by the file's own layout. */
     return measure(input);
+}
+
+int vpmm_trace_plain(int fd)
+{
+    struct vpmm_trace_input input = {.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
+    if (input.fd >= 0 && vpmm_trace_input_inflate(&input))
+        return input.fd;
+    return input.fd < 0 ? -1 : close_failed(input.fd);
 }
 
 bool vpmm_trace_input_read(const struct vpmm_trace_input *input, uint64_t offset, void *bytes_out,

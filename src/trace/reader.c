@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "trace/internal.h"
 
+#include "trace/form.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -39,37 +41,13 @@ bool vpmm_trace_damaged(struct vpmm_trace_reader *reader, const char *format, ..
 
 /* ---- which form ---- */
 
-static bool looks_like_rmm(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    return strncmp(text, "Thread,Time,", 12) == 0 ||
-           (digits > 0 && text[digits] == ',' && strspn(text + digits + 1, "0123456789:.") >= 8);
-}
-
-static bool looks_like_csv(const char *text)
-{
-    return *text == '#' || *text == '\n' || *text == '\r' ||
-           (*text && strchr("AFKEW", *text) && text[1] == ',');
-}
-
-static enum vpmm_trace_form form_of(const char *head, size_t n)
-{
-    if (n >= 8 && memcmp(head, VPMM_TRACE_MAGIC, 8) == 0)
-        return VPMM_TRACE_FORM_VPMM;
-    if (n >= 2 && (unsigned char)head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)
-        return VPMM_TRACE_FORM_SNAPSHOT;
-    if (looks_like_rmm(head))
-        return VPMM_TRACE_FORM_RMM;
-    return looks_like_csv(head) ? VPMM_TRACE_FORM_CSV : VPMM_TRACE_FORM_UNKNOWN;
-}
-
 /* NULL with `reader->damage` told. */
 static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *reader,
                                                      enum vpmm_trace_form form)
 {
-    char head[64] = "";
+    char head[VPMM_TRACE_HEAD_ROOM] = "";
     size_t n = vpmm_trace_input_peek(&reader->input, head, sizeof head - 1);
-    enum vpmm_trace_form found = form_of(head, n);
+    enum vpmm_trace_form found = vpmm_trace_form_found(head, n);
     reader->facts.form = form == VPMM_TRACE_FORM_UNKNOWN ? found : form;
     switch (reader->facts.form) {
     case VPMM_TRACE_FORM_VPMM:
@@ -122,7 +100,7 @@ enum vpmm_status vpmm_trace_open_fd(int fd, const char *name, enum vpmm_trace_fo
         return say(message_out, VPMM_NO_METADATA, name, "there is no memory to read it");
     (void)snprintf(reader->name, sizeof reader->name, "%s", name);
     reader->facts.program = "";
-    enum vpmm_status status = vpmm_trace_input_open(&reader->input, fd);
+    enum vpmm_status status = vpmm_trace_input_open(&reader->input, fd, form);
     if (status != VPMM_OK) {
         vpmm_trace_damaged(reader, "%s", vpmm_trace_error_text(errno, reader->input.error_text));
         return fail(reader, status, message_out);

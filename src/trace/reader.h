@@ -55,9 +55,14 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_trace_open_fd(int fd, const char *name,
                                                     enum vpmm_trace_form form,
                                                     struct vpmm_trace_reader **reader_out,
                                                     char message_out[static 256]);
+/* An empty temporary file that is gone when it is closed, in TMPDIR. -1 with errno. */
+int vpmm_trace_input_nameless(void);
 /* A regular file with what `fd` gives: `fd` once more where it is one, else a copy of all that
- * comes. -1 with errno. */
-int vpmm_trace_settle(int fd);
+ * comes. Of what cannot be a trace of `form` (UNKNOWN: of any form) by its first bytes the copy has
+ * no more than a beginning, by which readers refuse it: it may have no end. -1 with errno. */
+int vpmm_trace_settle(int fd, enum vpmm_trace_form form);
+/* The regular file `fd` once more or, where gzip compressed it, what it was. -1 with errno. */
+int vpmm_trace_plain(int fd);
 /* NULL is accepted. */
 void vpmm_trace_close(struct vpmm_trace_reader *reader);
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import resource
 import signal
 import subprocess
 
@@ -91,6 +92,17 @@ class Figures(Case):
         piped = json.loads(self.succeed("summary", "-", "--json", data=data))
         self.assertEqual(dict(piped, file=""), dict(self.summary(TRACES / "jax.csv.gz"), file=""))
 
+    def test_a_compressed_snapshot(self):
+        plain = self.convert(TRACES / "jax.csv.gz", "x.pickle")
+        packed = self.folder / "x.pickle.gz"
+        packed.write_bytes(gzip.compress(plain.read_bytes()))
+        wanted = dict(self.summary(plain), file="")
+        self.assertEqual(dict(self.summary(packed), file=""), wanted)
+        piped = json.loads(self.succeed("summary", "-", "--json", data=packed.read_bytes()))
+        self.assertEqual(dict(piped, file=""), wanted)
+        packed.write_bytes(packed.read_bytes()[:-2000])
+        self.assertIn("not a snapshot of PyTorch", self.refuse("summary", packed))
+
     def test_a_trace_without_entries(self):
         found = self.summary(native.write(self.folder / "x.vpmm"))
         self.assertEqual([found["mallocs"], found["live_peak"]["bytes"], found["over_time"]], [0, 0, []])
@@ -142,6 +154,27 @@ class Refusals(Case):
                 self.assertTrue(line.startswith(f"{path}: "), line)
         self.assertIn("what is read is a trace of this library, CSV", self.refuse("summary", "-", data=b""))
         self.assertIn("none of the forms that are read", self.refuse("summary", "-", data=b"\x7fELF" * 100))
+
+    def test_what_has_no_end_is_refused_by_its_beginning(self):
+        limit = (1 << 24, 1 << 24)
+        for words, said in ((["summary", "-"], "none of the forms"), (["summary", "-", "--from", "csv"], "line 1: "),
+                            (["summary", "-", "--from", "snapshot"], "not a snapshot"),
+                            (["summary", "-", "--from", "rmm"], "line 1: "),
+                            (["convert", "-", "-o", self.folder / "x.csv"], "none of the forms"),
+                            (["summary", "/dev/zero"], "none of the forms")):
+            with self.subTest(words=words), subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+                done = subprocess.run([arguments.program, "trace", *words], stdin=endless.stdout, capture_output=True,
+                                      text=True, check=False, timeout=120,
+                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+                endless.kill()
+            self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (2, "", 1), done.stderr)
+            self.assertIn(said, done.stderr)
+
+    def test_a_pipe_whose_lines_look_like_no_form_at_first(self):
+        lines = "\nThread,Time,Action,Pointer,Size,Stream\n" + "".join(
+            f"1,10:00:00.{i % 1000000:06},allocate,{i + 1:#x}000,64,0\n" for i in range(9000))
+        found = json.loads(run("summary", "-", "--json", "--from", "rmm", data=lines.encode()).stdout)
+        self.assertEqual(found["mallocs"], 9000)
 
     def test_every_cut_of_a_trace_is_told_or_whole(self):
         entries = [native.entry(native.MALLOC, number, 4096 * (number + 1), 64) for number in range(500)]
