@@ -36,6 +36,8 @@ static enum vpmm_library_problem check(const char *path, char path_out[PATH_MAX]
     vpmm_program_look(found, &program);
     if (!program.is_shared || program.is_foreign)
         return VPMM_LIBRARY_NO_ELF;
+    if (!vpmm_program_offers(found, VPMM_LIBRARY_SYMBOL))
+        return VPMM_LIBRARY_FOREIGN;
     return strpbrk(found, SEPARATORS "$") ? VPMM_LIBRARY_NO_NAME : VPMM_LIBRARY_FOUND;
 }
 

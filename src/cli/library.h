@@ -6,10 +6,14 @@
 #include <linux/limits.h>
 #include <stdbool.h>
 
+/* What the library offers, and no other: libvpmm_api.a finds it in a process by that. */
+#define VPMM_LIBRARY_SYMBOL "vpmm_interface_1"
+
 enum vpmm_library_problem {
     VPMM_LIBRARY_FOUND,
     VPMM_LIBRARY_NOT_THERE, /* no such file, or it cannot be read */
     VPMM_LIBRARY_NO_ELF,    /* it is no shared library of this machine */
+    VPMM_LIBRARY_FOREIGN,   /* it is a shared library, and not libvpmm.so */
     VPMM_LIBRARY_NO_NAME, /* LD_PRELOAD cannot name it: a space, a colon or a dollar is in its path
                            */
     VPMM_LIBRARY_NOWHERE, /* no place where it is looked for has it */

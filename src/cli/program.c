@@ -115,6 +115,65 @@ void vpmm_program_look(const char *path, struct vpmm_program *program_out)
         n++;
 }
 
+/* ---- symbols ---- */
+
+/* Room for all of a section; the caller frees it. NULL: it is not in the file, or of no such size.
+ */
+static char *read_section(int fd, const ElfW(Shdr) * section)
+{
+    struct stat stat;
+    if (fstat(fd, &stat) != 0 || section->sh_offset > (uint64_t)stat.st_size ||
+        section->sh_size > (uint64_t)stat.st_size - section->sh_offset)
+        return NULL;
+    char *bytes = malloc(section->sh_size + 1);
+    if (bytes && !read_at(fd, bytes, section->sh_size, section->sh_offset)) {
+        free(bytes);
+        return NULL;
+    }
+    if (bytes)
+        bytes[section->sh_size] = 0;
+    return bytes;
+}
+
+static bool section_offers(int fd, const ElfW(Shdr) * section, const ElfW(Shdr) * names,
+                           const char *symbol)
+{
+    bool is_found = false;
+    char *symbols = read_section(fd, section), *texts = read_section(fd, names);
+    for (size_t at = 0; symbols && texts && at + sizeof(ElfW(Sym)) <= section->sh_size;
+         at += sizeof(ElfW(Sym))) {
+        ElfW(Sym) one;
+        memcpy(&one, symbols + at, sizeof one);
+        is_found |= one.st_shndx != SHN_UNDEF && one.st_name < names->sh_size &&
+                    strcmp(texts + one.st_name, symbol) == 0;
+    }
+    free(texts);
+    free(symbols);
+    return is_found;
+}
+
+bool vpmm_program_offers(const char *path, const char *symbol)
+{
+    ElfW(Ehdr) header;
+    ElfW(Shdr) section, names;
+    bool is_found = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool is_whole =
+        read_at(fd, &header, sizeof header, 0) && header.e_shentsize == sizeof(ElfW(Shdr));
+    for (unsigned i = 0; is_whole && !is_found && i < header.e_shnum; i++) {
+        is_whole = read_at(fd, &section, sizeof section, header.e_shoff + i * sizeof section);
+        if (is_whole && section.sh_type == SHT_DYNSYM && section.sh_link < header.e_shnum &&
+            read_at(fd, &names, sizeof names, header.e_shoff + section.sh_link * sizeof names))
+            is_found = section_offers(fd, &section, &names, symbol);
+    }
+    (void)close(fd);
+    return is_found;
+}
+
+/* ---- the file of a name ---- */
+
 static bool is_executable(const char *path)
 {
     struct stat found;

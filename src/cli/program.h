@@ -18,6 +18,9 @@ struct vpmm_program {
 /* Looks at the file; of one that cannot be read, or is none of these, all is false. */
 void vpmm_program_look(const char *path, struct vpmm_program *program_out);
 
+/* Whether the shared library, of a machine as this one, offers a dynamic symbol of that name. */
+bool vpmm_program_offers(const char *path, const char *symbol);
+
 /* The file that execvp would run for `name`. False: there is none. */
 bool vpmm_program_find(const char *name, char path_out[PATH_MAX]);
 

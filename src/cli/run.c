@@ -156,6 +156,8 @@ static int add_assignment(struct order *order, const char *assignment)
 
 static int take_option(struct order *order, int found, const char *name, char **argv)
 {
+    if (optarg && !*optarg && found != OPTION_SET)
+        return vpmm_cli_wrong(NAME, "--%s needs a value", name);
     switch (found) {
     case OPTION_SETTING:
         return add_setting(order, name, strlen(name), optarg);
@@ -259,6 +261,10 @@ static int apply_library(const struct order *order)
         return vpmm_cli_wrong(NAME, "%s names %s, which cannot be read", origin, path);
     case VPMM_LIBRARY_NO_ELF:
         return vpmm_cli_wrong(NAME, "%s is no shared library of this machine", path);
+    case VPMM_LIBRARY_FOREIGN:
+        return vpmm_cli_fail(
+            NAME, "%s is not libvpmm.so, but another library: it has no " VPMM_LIBRARY_SYMBOL,
+            path);
     case VPMM_LIBRARY_NO_NAME:
         return vpmm_cli_fail(
             NAME, "LD_PRELOAD cannot name %s: its path must have no space, colon or $", path);

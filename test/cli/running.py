@@ -94,9 +94,17 @@ class Library(unittest.TestCase):
         text = rig.script("text.so", "no library\n")
         space = os.path.join(rig.work, "a b.so")
         shutil.copy(rig.options.shared_library, space)
+        other = rig.compile("other.so", "-fPIC", "-shared", "-ldl", source=rig.script(
+            "other.c", "void *vpmm_interface_1(void);\nvoid *other(void);\nvoid *other(void) { return vpmm_interface_1(); }\n"))
+        cut = os.path.join(rig.work, "cut.so")
+        with open(rig.options.shared_library, "rb") as whole, open(cut, "wb") as part:
+            part.write(whole.read()[:-5000])
         for path, status, what in (("/no/such.so", 2, "cannot be read"), (text, 2, "no shared library"),
-                                   (space, 1, "must have no space")):
-            done = run("--library", path, "true")
+                                   (space, 1, "must have no space"), (other, 1, "it has no vpmm_interface_1"),
+                                   (cut, 1, "it has no vpmm_interface_1")):
+            marker = os.path.join(rig.work, "started")
+            done = run("--library", path, "touch", marker)
+            self.assertFalse(os.path.exists(marker))
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertIn(what, done.stderr)
             self.assertIn(path, done.stderr)
@@ -187,6 +195,8 @@ class Refusals(unittest.TestCase):
         self.assertIn("there is no option --frob", self.refused("--frob"))
         done = run("--pages")
         self.assertEqual((done.returncode, done.stderr.splitlines()[0]), (2, "vpmm run: --pages needs a value"))
+        for option in ("pages", "library", "trace", "stats"):
+            self.assertEqual(self.refused(f"--{option}="), f"vpmm run: --{option} needs a value")
         for arguments in ((), ("-v",), ("--",)):
             self.assertEqual(run(*arguments).returncode, 2)
 
