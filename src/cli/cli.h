@@ -18,7 +18,8 @@ struct vpmm_command {
     const char *help;    /* for `vpmm help NAME`: usage, options, examples */
 };
 
-/* One line on standard error: "vpmm NAME: TEXT". Returns VPMM_CLI_FAILED. */
+/* One line on standard error, whatever bytes the text has: "vpmm NAME: TEXT". Returns
+ * VPMM_CLI_FAILED. */
 int vpmm_cli_fail(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same, with a second line that says where help is. Returns VPMM_CLI_WRONG. */
@@ -28,9 +29,17 @@ int vpmm_cli_wrong(const char *command, const char *format, ...)
 /* What getopt_long could not take ('?' or ':', with its opterr at 0) in words, as vpmm_cli_wrong.
  */
 int vpmm_cli_wrong_option(const char *command, int found, char *const *argv);
+/* The same of a value that an option does not take: "OPTION 'VALUE' is not accepted: it takes
+ * TAKES". */
+int vpmm_cli_wrong_value(const char *command, const char *option, const char *value,
+                         const char *takes);
 
 /* A whole number from `least` to `most`; false where `text` is none. */
 bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *number_out);
+
+/* As vpmm_cli_wrong_value, where it takes such a number. */
+int vpmm_cli_wrong_number(const char *command, const char *option, const char *value,
+                          uint64_t least, uint64_t most);
 
 /* The help topic that the option table is. */
 int vpmm_cli_show_options(void);

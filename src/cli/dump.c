@@ -64,8 +64,7 @@ static bool read_option(int found, struct vpmm_look *look, char *const *argv, in
     if (found == 'd' && read_device(optarg, request))
         return true;
     if (found == 'd')
-        *status_out = vpmm_cli_wrong("dump", "'%s' is no device: it takes a number from 0 to %d",
-                                     optarg, VPMM_DEVICES_MAX - 1);
+        *status_out = vpmm_cli_wrong_number("dump", "--device", optarg, 0, VPMM_DEVICES_MAX - 1);
     else
         *status_out = vpmm_cli_wrong_option("dump", found, argv);
     return false;

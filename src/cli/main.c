@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
 #include "cli/cli.h"
 
 #include "vpmm/vpmm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* A path and some words. */
+#define LINE_ROOM 8192
 
 static const char help_help[] = "usage: vpmm help [TOPIC]\n";
 
@@ -48,9 +55,12 @@ static const struct vpmm_command *find_command(const char *name)
 
 static void complain(const char *command, const char *format, va_list arguments)
 {
-    fprintf(stderr, "vpmm%s%s: ", *command ? " " : "", command);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    char text[LINE_ROOM];
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
+    fprintf(stderr, "vpmm%s%s: %s\n", *command ? " " : "", command, text);
 }
 
 int vpmm_cli_fail(const char *command, const char *format, ...)
@@ -74,10 +84,24 @@ int vpmm_cli_wrong(const char *command, const char *format, ...)
 
 int vpmm_cli_wrong_option(const char *command, int found, char *const *argv)
 {
-    const char *option = argv[optind - 1];
+    const char *word = argv[optind - 1], *cluster = argv[optind];
+    /* A word of several letters is not left behind before its last one. */
+    bool is_in_cluster = found == '?' && optopt > ' ' && cluster && cluster[0] == '-' &&
+                         cluster[1] != '-' && strchr(cluster, optopt);
+    bool is_long = !is_in_cluster && strncmp(word, "--", 2) == 0;
+    if (!is_long && optopt > ' ' && optopt < 0x7f && found == '?')
+        return vpmm_cli_wrong(command, "there is no option -%c", optopt);
     if (found == ':')
-        return vpmm_cli_wrong(command, "%s needs a value", option);
-    return vpmm_cli_wrong(command, "there is no option %s", option);
+        return vpmm_cli_wrong(command, "%s needs a value", word);
+    if (is_long && optopt && strchr(word, '='))
+        return vpmm_cli_wrong(command, "%.*s takes no value", (int)strcspn(word, "="), word);
+    return vpmm_cli_wrong(command, "there is no option %s", word);
+}
+
+int vpmm_cli_wrong_value(const char *command, const char *option, const char *value,
+                         const char *takes)
+{
+    return vpmm_cli_wrong(command, "%s '%s' is not accepted: it takes %s", option, value, takes);
 }
 
 bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *number_out)
@@ -91,15 +115,23 @@ bool vpmm_cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *
     return *end == '\0' && errno == 0 && number >= least && number <= most;
 }
 
-static void show_commands(void)
+int vpmm_cli_wrong_number(const char *command, const char *option, const char *value,
+                          uint64_t least, uint64_t most)
 {
-    printf("usage: vpmm COMMAND [ARGUMENTS]\n\n");
+    char takes[64];
+    (void)snprintf(takes, sizeof takes, "a number from %" PRIu64 " to %" PRIu64, least, most);
+    return vpmm_cli_wrong_value(command, option, value, takes);
+}
+
+static void show_commands(FILE *file)
+{
+    fputs("usage: vpmm COMMAND [ARGUMENTS]\n\n", file);
     for (unsigned i = 0; i < COMMANDS; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-    printf("\nor about:\n\n");
+        fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nor about:\n\n", file);
     for (unsigned i = 0; i < TOPICS; i++)
-        printf("  %-8s %s\n", topics[i].name, topics[i].summary);
-    printf("\n'vpmm help COMMAND' or 'vpmm help TOPIC' tells more of each.\n");
+        fprintf(file, "  %-8s %s\n", topics[i].name, topics[i].summary);
+    fputs("\n'vpmm help COMMAND' or 'vpmm help TOPIC' tells more of each.\n", file);
 }
 
 static int show_help(int argc, char **argv)
@@ -107,7 +139,7 @@ static int show_help(int argc, char **argv)
     if (argc > 2)
         return vpmm_cli_wrong("", "help is about one thing at a time");
     if (argc < 2) {
-        show_commands();
+        show_commands(stdout);
         return 0;
     }
     for (unsigned i = 0; i < TOPICS; i++)
@@ -128,12 +160,14 @@ static bool is_help(const char *word)
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
-        show_commands();
+        show_commands(stderr);
         return VPMM_CLI_WRONG;
     }
     if (is_help(argv[1]))
         return show_help(argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0) {
+        if (argc > 2)
+            return vpmm_cli_wrong("", "--version takes nothing, not '%s'", argv[2]);
         puts("vpmm " VPMM_VERSION);
         return 0;
     }
@@ -148,8 +182,19 @@ static int run_command(int argc, char **argv)
     return command->run(argc - 1, argv + 1);
 }
 
+/* A file that is opened later must not be taken for standard output because that was closed. Such a
+ * descriptor can be neither read nor written, and a program that is started does not have it. */
+static void fill_gaps(void)
+{
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", modes[fd] | O_CLOEXEC);
+}
+
 int main(int argc, char **argv)
 {
+    fill_gaps();
     int status = run_command(argc, argv);
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0)
         return vpmm_cli_fail("", "standard output cannot be written: %s", strerror(errno));

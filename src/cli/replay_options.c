@@ -90,17 +90,15 @@ static int parse_setting(struct vpmm_replay_options *options, const struct setti
     unsigned number = 0;
     while (vpmm_config_row(&config, number, &row) && strcmp(row.name, setting->variable) != 0)
         number++;
-    return vpmm_cli_wrong(NAME, "%s '%s' is not accepted: it takes %s", setting->option, value,
-                          row.accepted);
+    return vpmm_cli_wrong_value(NAME, setting->option, value, row.accepted);
 }
 
 static int parse_size(const char *option, const char *value, uint64_t *bytes_out)
 {
     if (vpmm_bytes_parse(value, bytes_out) == VPMM_OK && *bytes_out > 0)
         return 0;
-    return vpmm_cli_wrong(
-        NAME, "%s '%s' is not accepted: it takes a number of bytes above 0, such as 2M or 16G",
-        option, value);
+    return vpmm_cli_wrong_value(NAME, option, value,
+                                "a number of bytes above 0, such as 2M or 16G");
 }
 
 static int parse_count(const char *option, const char *value, uint64_t least, uint64_t most,
@@ -108,8 +106,7 @@ static int parse_count(const char *option, const char *value, uint64_t least, ui
 {
     if (vpmm_cli_number(value, least, most, count_out))
         return 0;
-    return vpmm_cli_wrong(NAME, "%s '%s' is not accepted: it takes a number from %llu to %llu",
-                          option, value, (unsigned long long)least, (unsigned long long)most);
+    return vpmm_cli_wrong_number(NAME, option, value, least, most);
 }
 
 static int parse_place(struct vpmm_cli_replay_arguments *arguments, const char *value)
@@ -124,8 +121,7 @@ static int parse_place(struct vpmm_cli_replay_arguments *arguments, const char *
              (is_numbered && vpmm_cli_number(value + 4, 0, VPMM_DEVICES_MAX - 1, &number)))
         arguments->place = VPMM_CLI_REPLAY_ON_GPU;
     else
-        return vpmm_cli_wrong(NAME, "--on '%s' is not accepted: it takes auto, gpu, gpu:N or sim",
-                              value);
+        return vpmm_cli_wrong_value(NAME, "--on", value, "auto, gpu, gpu:N or sim");
     arguments->options.gpu = (int)number;
     return 0;
 }
@@ -138,9 +134,7 @@ static int parse_through(struct vpmm_cli_replay_arguments *arguments, const char
         if (strcmp(value, vpmm_cli_replay_name(arguments->options.through)) == 0)
             return 0;
     }
-    return vpmm_cli_wrong(
-        NAME, "--through '%s' is not accepted: it takes pool, cudaMalloc or cudaMallocAsync",
-        value);
+    return vpmm_cli_wrong_value(NAME, "--through", value, "pool, cudaMalloc or cudaMallocAsync");
 }
 
 static int parse_option(struct vpmm_cli_replay_arguments *arguments, int option)

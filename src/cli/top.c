@@ -320,8 +320,7 @@ static int read_options(int argc, char **argv, struct top *top, struct again *ag
         else if (found == 'b')
             top->is_batch = true;
         else if (found == 'i' && !read_interval(optarg, top))
-            return vpmm_cli_wrong("top", "'%s' is no interval: it takes %g to %g seconds", optarg,
-                                  INTERVAL_MIN_S, INTERVAL_MAX_S);
+            return vpmm_cli_wrong_value("top", "--interval", optarg, "0.1 to 3600 seconds");
         else if ((found == 'a' && !vpmm_look_read_tries(&again->look, optarg, &status)) ||
                  (found == 'g' && !vpmm_look_read_pid(&again->look, 1, &optarg, &status)))
             return status;
@@ -337,11 +336,15 @@ static int read_options(int argc, char **argv, struct top *top, struct again *ag
 int vpmm_cli_top(int argc, char **argv)
 {
     static struct top top = {.interval_s = 1};
-    struct again again = {.look = {.command = "top"}, .n_cells = 1};
+    struct again again = {.look = {.command = "top"}, .n_cells = 0};
     int status = read_options(argc, argv, &top, &again);
     if (status)
         return status;
-    if (again.look.n_tries)
+    bool is_again = again.look.n_tries && again.look.pid && again.n_cells;
+    if (!is_again && (again.look.n_tries || again.look.pid || again.n_cells))
+        return vpmm_cli_wrong("top", "--%s, --%s and --%s are not for you", VPMM_LOOK_AGAIN,
+                              VPMM_GLANCE_OPTION, VPMM_GLANCE_CELLS_OPTION);
+    if (is_again)
         return vpmm_glance_again(again.look.pid, (unsigned)again.n_cells, again.look.n_tries);
     status = top.is_once || top.is_batch ? show_plain(&top) : show_live(&top);
     for (size_t i = 0; i < top.n_watched; i++)

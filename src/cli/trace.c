@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define FORMS "vpmm, csv, rmm, snapshot or chrome"
+#define FORMS_READ "vpmm, csv, rmm or snapshot"
 
 const char vpmm_help_trace[] =
     "usage: vpmm trace summary FILE [--json] [--device N] [--from FORM]\n"
@@ -56,11 +57,19 @@ struct conversion {
     uint64_t min_bytes;
 };
 
-int vpmm_cli_trace_form(const char *text, enum vpmm_trace_form *form_out)
+int vpmm_cli_trace_from(const char *text, enum vpmm_trace_form *form_out)
+{
+    *form_out = vpmm_trace_form_named(text);
+    if (*form_out == VPMM_TRACE_FORM_UNKNOWN || *form_out == VPMM_TRACE_FORM_CHROME)
+        return vpmm_cli_wrong_value("trace", "--from", text, FORMS_READ);
+    return 0;
+}
+
+static int read_to(const char *text, enum vpmm_trace_form *form_out)
 {
     *form_out = vpmm_trace_form_named(text);
     if (*form_out == VPMM_TRACE_FORM_UNKNOWN)
-        return vpmm_cli_wrong("trace", "'%s' is not a form: " FORMS, text);
+        return vpmm_cli_wrong_value("trace", "--to", text, FORMS);
     return 0;
 }
 
@@ -68,7 +77,7 @@ int vpmm_cli_trace_device(const char *text, int *device_out)
 {
     uint64_t number;
     if (!vpmm_cli_number(text, 0, UINT8_MAX, &number))
-        return vpmm_cli_wrong("trace", "'%s' is not the number of a device, from 0 to 255", text);
+        return vpmm_cli_wrong_number("trace", "--device", text, 0, UINT8_MAX);
     *device_out = (int)number;
     return 0;
 }
@@ -199,15 +208,16 @@ static int take_option(struct conversion *conversion, int found, char *const *ar
         conversion->to_path = optarg;
         return 0;
     case 'f':
-        return vpmm_cli_trace_form(optarg, &conversion->from);
+        return vpmm_cli_trace_from(optarg, &conversion->from);
     case 't':
-        return vpmm_cli_trace_form(optarg, &conversion->to);
+        return read_to(optarg, &conversion->to);
     case 'd':
         return vpmm_cli_trace_device(optarg, &conversion->device);
     case 'l':
         if (vpmm_bytes_parse(optarg, &conversion->min_bytes) == VPMM_OK)
             return 0;
-        return vpmm_cli_wrong("trace", "'%s' is not a size, as 4096 or 2M", optarg);
+        return vpmm_cli_wrong_value("trace", "--min-size", optarg,
+                                    "a number of bytes, such as 4096 or 2M");
     default:
         return vpmm_cli_wrong_option("trace", found, argv);
     }

@@ -97,7 +97,7 @@ static int take_option(struct request *request, int found, char *const *argv)
     case 'd':
         return vpmm_cli_trace_device(optarg, &request->device);
     case 'f':
-        return vpmm_cli_trace_form(optarg, &request->form);
+        return vpmm_cli_trace_from(optarg, &request->form);
     default:
         return vpmm_cli_wrong_option("trace", found, argv);
     }

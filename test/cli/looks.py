@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import tempfile
 import termios
 import unittest
@@ -246,6 +247,24 @@ class Seen(unittest.TestCase):
             process.kill()
         self.assertIn(1, answers)
 
+    # ---- where it is shown ----
+
+    def test_without_standard_output(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        for command in "dump", "stat", "top --once":
+            done = subprocess.run(["sh", "-c", f'"$0" {command} $1 >&-', world.command, str(process.pid)],
+                                  env=world.clean_environment(), capture_output=True, text=True, check=False,
+                                  timeout=world.PATIENCE_S)
+            self.assertEqual((done.returncode, done.stderr),
+                             (1, "vpmm: standard output cannot be written: Bad file descriptor\n"))
+
+    def test_a_reader_that_leaves(self):
+        process = self.start("device 0", "fragment 20000", VPMM_SIM_BYTES=1 << 40, VPMM_SIM_DATA=0, VPMM_EXTENT=1)
+        done = subprocess.run(["bash", "-c", '"$0" dump $1 | head -c 10; echo "${PIPESTATUS[0]}"', world.command,
+                               str(process.pid)], env=world.clean_environment(), capture_output=True, text=True,
+                              check=False, timeout=world.PATIENCE_S)
+        self.assertEqual((done.stdout.splitlines()[-1][-3:], done.stderr), ("141", ""))
+
     # ---- arguments ----
 
     def test_arguments(self):
@@ -254,10 +273,15 @@ class Seen(unittest.TestCase):
         self.refused(2, "'-x' is no process", "dump", "--", "-x")
         self.refused(2, "'0' is no process", "stat", "0")
         self.refused(2, "'4294967296' is no process", "stat", "4294967296")
-        self.refused(2, "'64' is no device: it takes a number from 0 to 63", "dump", "1", "--device=64")
+        self.refused(2, "--device '64' is not accepted: it takes a number from 0 to 63", "dump", "1", "--device=64")
         self.refused(2, "--device needs a value", "dump", "1", "--device")
         self.refused(2, "there is no option --loud", "stat", "--loud", "1")
         self.refused(2, "there is no option --again=0", "stat", "--again=0", "1")
+        self.refused(2, "--json takes no value", "dump", "1", "--json=yes")
+        self.refused(2, "there is no option -x", "stat", "--json", "-xyz", "1")
+        self.refused(2, "there is no option -z", "dump", "1", "-z")
+        self.refused(2, "'1?[2J' is no process", "dump", "1\x1b[2J")
+        self.refused(2, "are not for you", "top", "--glance=1")
 
     def test_help(self):
         for name in "dump", "stat":

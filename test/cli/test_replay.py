@@ -269,9 +269,17 @@ class Refusals(Case):
                             (["--slack", ""], "--slack"), (["--spare", "101%"], "0% to 100%"), (["--limit"], "needs a value"),
                             (["--limit", "x" * 500], "--limit"), (["--min-size", "0"], "--min-size"),
                             (["--compare", "--through", "pool", "-"], "--compare"),
+                            (["--on", "gpu", "--memory", "5G", "-"], "--memory is of the simulated device"),
+                            (["--on", "gpu", "--lag-us", "5", "-"], "--lag-us is of the simulated device"),
+                            (["--through", "cudaMalloc", "--limit", "5G", "-"], "--limit is of the pool"),
+                            (["--compare=1", "-"], "--compare takes no value"),
                             (["--on", "sim", "--through", "cudaMalloc", "-"], "--on gpu")):
             with self.subTest(words):
                 self.assertEqual(len(self.refuse(2, said, *words)), 2)
+
+    def test_nothing_of_what_is_asked_for(self):
+        for words in (["--device", "5"], ["--min-size", "1T"]):
+            self.refuse(1, "nothing of what is asked for is in it", "--on", "sim", *words, "-", trace=SMALL)
 
     def test_a_trace_of_many_streams_and_impossible_sizes(self):
         lines = [f"A,{i + 1:x}000,{2 * MIB},{i + 100:x},{i},a" for i in range(3000)]

@@ -134,12 +134,13 @@ class Refusals(Case):
         for words, part in (([], "what is to be done"), (["show"], "'show' is neither"), (["summary"], "needs a FILE"),
                             (["summary", trace, "b"], "also 'b'"), (["summary", "--jsn", trace], "no option --jsn"),
                             (["summary", trace, "--device"], "--device needs a value"),
-                            (["summary", trace, "--device", "256"], "'256' is not the number of a device"),
-                            (["summary", trace, "--from", "tar"], "'tar' is not a form: vpmm, csv, rmm, snapshot or chrome"),
+                            (["summary", trace, "--device", "256"], "--device '256' is not accepted: it takes a number from 0 to 255"),
+                            (["summary", trace, "--from", "tar"], "--from 'tar' is not accepted: it takes vpmm, csv, rmm or snapshot"),
+                            (["summary", trace, "--from", "chrome"], "--from 'chrome' is not accepted"),
                             (["convert", trace], "needs -o OUT"), (["convert", "-o", "x.csv"], "needs a FILE"),
                             (["convert", trace, "-o", "x.txt"], "tells no form: --to vpmm, csv"),
-                            (["convert", trace, "-o", "x.csv", "--min-size", "much"], "'much' is not a size"),
-                            (["convert", trace, "-o", "x.csv", "--to", "xml"], "'xml' is not a form")):
+                            (["convert", trace, "-o", "x.csv", "--min-size", "much"], "--min-size 'much' is not accepted: it takes a number of bytes"),
+                            (["convert", trace, "-o", "x.csv", "--to", "xml"], "--to 'xml' is not accepted: it takes vpmm, csv, rmm, snapshot or chrome")):
             with self.subTest(words=words):
                 self.assertIn(part, self.refuse(*words))
 

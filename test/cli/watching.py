@@ -152,8 +152,8 @@ class Plain(unittest.TestCase):
     def test_arguments(self):
         for words, arguments in (
                 ("'x' is no process: it takes PIDs", ["x"]),
-                ("'0' is no interval: it takes 0.1 to 3600 seconds", ["--interval", "0"]),
-                ("'nan' is no interval: it takes 0.1 to 3600 seconds", ["--interval", "nan"]),
+                ("--interval '0' is not accepted: it takes 0.1 to 3600 seconds", ["--interval", "0"]),
+                ("--interval 'nan' is not accepted: it takes 0.1 to 3600 seconds", ["--interval", "nan"]),
                 ("--interval needs a value", ["--interval"]),
                 ("there is no option --twice", ["--twice"])):
             done = vpmm("top", *arguments, status=2)
