@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import List
 
 import options
+import standard_input
 from failures import Failure, WrongUse
 
 
@@ -34,17 +35,24 @@ def subtitle(views: list) -> str:
     return "   ·   ".join(f"{view.name}: {part}" for view, part in zip(views, parts)) if len(views) < 4 else ""
 
 
-def views_of(chosen: options.Options, vpmm: Path) -> list:
+def views_in(path: Path, label: str, chosen: options.Options, vpmm: Path) -> list:
     import replays
     import traces
     import view
+    name, times = traces.plain(label), (chosen.begin_ns, chosen.end_ns)
+    if replays.is_json(path):
+        return replays.read(path, name, *times)
+    return [view.view_of(traces.read(path, name, vpmm), chosen.device, *times)]
+
+
+def views_of(chosen: options.Options, vpmm: Path) -> list:
     views = []
     for path, label in chosen.files:
-        name, times = traces.plain(label), (chosen.begin_ns, chosen.end_ns)
-        if replays.is_json(path):
-            views += replays.read(path, name, *times)
+        if path is None:
+            with standard_input.as_file(vpmm) as read:
+                views += views_in(read, label, chosen, vpmm)
         else:
-            views.append(view.view_of(traces.read(path, name, vpmm), chosen.device, *times))
+            views += views_in(path, label, chosen, vpmm)
     if chosen.kind == "compare" and len(views) < 2:
         raise WrongUse("--kind compare takes two traces or replays, and more")
     if len(views) > options.VIEWS_MOST:
