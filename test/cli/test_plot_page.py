@@ -93,7 +93,8 @@ class Page(plotted.Case):
         self.assertEqual(found.texts["ratio"], "1.14")
         self.assertEqual(found.attributes["map"]["data-blocks"], "4")
         self.assertIn("hidden", found.attributes["compare-part"])
-        self.assertIn("freed, work pending", found.texts["memory-legend"])
+        self.assertEqual(found.texts["memory-legend"], "held, at most 128 MiBlive, at most 112 MiBof it, served by CUDA"
+                                                       "freed, work pending1 refused")
         for text in ("http:", "https:", "//", "@import", "url("):
             self.assertNotIn(text, page.read_text().split("<script>")[0].replace("</", ""))
 
@@ -116,7 +117,7 @@ class Page(plotted.Case):
         self.assertEqual(found.texts["unmapped"], "nothing")
         self.assertIn("served by CUDA", found.texts["foreign"])
         self.assertEqual(found.texts["levels"].splitlines(), [
-            "3.6 ms", "live: 32 MiB", "held: 112 MiB", "freed, work pending: 64 MiB", "served by CUDA: 0 B"])
+            "3.6 ms", "live: 32 MiB", "of it, served by CUDA: 0 B", "held: 112 MiB", "freed, work pending: 64 MiB"])
 
     def test_zooming(self):
         found = self.load(self.plot("small.html", self.trace), f"""

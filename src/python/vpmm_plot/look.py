@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Colours and letters of all pictures, those in HTML too. Hues are Okabe and Ito's, apart for every kind of eye."""
+"""Colours, letters and words of all pictures, those in HTML too. Hues are Okabe and Ito's, apart for every kind of eye."""
 from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
@@ -37,6 +37,15 @@ OTHERS = "#8c959f"
 PATHS: Dict[str, str] = {"cache": "#0072b2", "habit": "#56b4e9", "fit": "#009e73", "revive": "#b5a800",
                          "stitch": "#e69f00", "grow": "#d55e00", "pool": "#7b61c9", "CUDA": "#cc79a7",
                          "not known": "#0072b2"}
+# What the curves of memory and their marks are called, in figures and in pages; and of which a legend tells the most.
+WORDS: Dict[str, str] = {"held": "held", "live": "live", "passed": "of it, served by CUDA", "pending": "freed, work pending",
+                         "failed": "refused"}
+TELL_MOST = ("held", "live")
+
+
+def legend_text(name: str, most: str) -> str:
+    """Of a curve that is at most so high."""
+    return f"{WORDS[name]}, at most {most}" if name in TELL_MOST else WORDS[name]
 
 
 def theme(is_dark: bool) -> Theme:

@@ -24,7 +24,6 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = ["page_data.js", "page_paint.js", "page_map.js", "page_main.js"]
 CURVE_COLUMNS = 8000
 FAILED_MOST = 1000
-WORDS = {"live": "live", "held": "held", "pending": "freed, work pending", "passed": "served by CUDA"}
 KINDS = {"f8": "<f8", "u2": "<u2", "u1": "u1"}
 
 
@@ -86,7 +85,8 @@ def page(views: List[View], title: str, subtitle: str, chosen: Options) -> bytes
     facts = {
         "traces": [_trace(view, chosen.blocks_most) for view in views],
         "themes": {"light": look.LIGHT._asdict(), "dark": look.DARK._asdict()}, "isDark": chosen.is_dark,
-        "colourBy": chosen.colour_by, "units": units.BYTE_UNITS, "times": units.TIME_UNITS, "words": WORDS,
+        "colourBy": chosen.colour_by, "units": units.BYTE_UNITS, "times": units.TIME_UNITS, "words": look.WORDS,
+        "tellMost": look.TELL_MOST, "failedMost": FAILED_MOST,
         "streams": look.STREAMS, "others": look.OTHERS, "paths": look.PATHS, "compared": compare.COLOURS,
     }
     parts = {"title": html.escape(title), "subtitle": html.escape(subtitle), "style": (HERE / "page.css").read_text("utf-8"),

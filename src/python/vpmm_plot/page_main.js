@@ -97,7 +97,7 @@ function pointed(canvas, event) {
 }
 
 function memoryText(ns) {
-  const parts = [["live", trace.live], ["held", trace.held], ["pending", trace.pending], ["passed", trace.passed]];
+  const parts = [["live", trace.live], ["passed", trace.passed], ["held", trace.held], ["pending", trace.pending]];
   return [timeText(ns, 7), ...parts.filter(([, steps]) => steps).map(([name, steps]) => `${data.words[name]}: ${bytesText(levelAt(steps, ns))}`)].join("\n");
 }
 

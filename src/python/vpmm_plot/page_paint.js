@@ -140,19 +140,22 @@ function highest(steps, first, last) {
 
 function paintMemory(trace, view) {
   const box = panel("memory");
-  const curves = [["held", theme.held, 0.13], ["live", theme.live, 0.28], ["pending", theme.pending, 0], ["passed", theme.passed, 0]];
+  const curves = [["held", theme.held, 0.13], ["live", theme.live, 0.28], ["passed", theme.passed, 0], ["pending", theme.pending, 0]];
   const shown = curves.filter(([name]) => trace[name]);
   const most = new Map(shown.map(([name]) => [name, highest(trace[name], view.first, view.last)]));
   const yOf = levelAxis(box, Math.max(1, ...most.values()));
   timeAxis(box, view.first, view.last);
   for (const [name, colour, fill] of shown) curve(box, trace[name], view.first, view.last, yOf, colour, {fill});
-  for (const ns of trace.failed) {
-    if (ns < view.first || ns > view.last) continue;
+  const failed = trace.failed.filter((ns) => ns >= view.first && ns <= view.last);
+  for (const ns of failed) {
     const x = box.left + (ns - view.first) / (view.last - view.first) * (box.right - box.left);
     line(box.pen, x, box.top, x, box.top + 8, theme.failed);
   }
   frame(box);
-  legend("memory-legend", shown.map(([name, colour]) => [colour, `${data.words[name]}, at most ${bytesText(most.get(name))}`]));
+  const entries = shown.map(([name, colour]) =>
+    [colour, data.words[name] + (data.tellMost.includes(name) ? `, at most ${bytesText(most.get(name))}` : "")]);
+  if (failed.length) entries.push([theme.failed, `${failed.length.toLocaleString("en")}${trace.failed.length < data.failedMost ? "" : " and more"} ${data.words.failed}`]);
+  legend("memory-legend", entries);
 }
 
 function paintCompare() {

@@ -95,22 +95,22 @@ def memory(axes: Any, theme: look.Theme, shown: Memory, first: float, last: floa
         top = max(top, held_peak.bytes)
         _filled(axes, held, theme.held, 0.13)
         _stairs(axes, held, "held", color=theme.held, linewidth=1.1)
-        entries.append((theme.held, f"held, at most {units.bytes_text(held_peak.bytes)}"))
+        entries.append((theme.held, look.legend_text("held", units.bytes_text(held_peak.bytes))))
     _filled(axes, live, theme.live, 0.28)
     _stairs(axes, live, "live", color=theme.live, linewidth=1.2)
-    entries.append((theme.live, f"live, at most {units.bytes_text(peak.bytes)}"))
-    if pending is not None and pending.level.any():
-        _stairs(axes, pending, "pending", color=theme.pending, linewidth=1.2)
-        entries.append((theme.pending, "freed, work pending"))
+    entries.append((theme.live, look.legend_text("live", units.bytes_text(peak.bytes))))
     if passed is not None and series.peak_of(passed).bytes > 0.01 * peak.bytes:
         _stairs(axes, passed, "passed", color=theme.passed, linewidth=1.0)
-        entries.append((theme.passed, "of it, served by CUDA"))
+        entries.append((theme.passed, look.WORDS["passed"]))
+    if pending is not None and pending.level.any():
+        _stairs(axes, pending, "pending", color=theme.pending, linewidth=1.2)
+        entries.append((theme.pending, look.WORDS["pending"]))
     failed = shown.failed[(shown.failed >= first) & (shown.failed <= last)]
     byte_axis(axes, theme, top)
     if failed.size:
         axes.plot(failed[:2000], numpy.full(min(failed.size, 2000), top * 1.03), linestyle="", marker="v", markersize=5,
                   color=theme.failed, markeredgewidth=0, gid="failed")
-        entries.append((theme.failed, f"{units.count_text(failed.size)} refused"))
+        entries.append((theme.failed, f"{units.count_text(failed.size)} {look.WORDS['failed']}"))
     if peak.bytes:
         axes.plot([peak.when], [peak.bytes], marker="o", markersize=4.5, color=theme.live, markeredgecolor=theme.panel,
                   markeredgewidth=0.4, gid="peak", clip_on=False)
