@@ -73,9 +73,10 @@ static bool is_wanted(const struct found *found, const struct process *process)
            fstat(found->fd, &facts) == 0 && (uint64_t)facts.st_size == header->bytes;
 }
 
+/* The name may mean something else by now, such as a pipe, whose opening would wait. */
 static bool open_found(const char *path, const struct process *process, struct found *found)
 {
-    struct found other = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    struct found other = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
     if (other.fd < 0)
         return false;
     ssize_t n = pread(other.fd, &other.header, sizeof other.header, 0);
@@ -145,7 +146,9 @@ static struct mapped find_mapping(const struct process *process, struct found *f
 static enum vpmm_attach_answer tell_missing(const struct process *process, struct mapped mapped,
                                             char why_out[VPMM_ATTACH_WHY])
 {
-    if (process->has_ended)
+    struct process now;
+    look_up(process->pid, &now);
+    if (!now.is_there || now.has_ended)
         return refuse(why_out, "process %" PRIu64 " has ended", process->pid);
     if (mapped.has_arena)
         return refuse(why_out,
@@ -166,7 +169,8 @@ static enum vpmm_attach_answer find(const struct process *process, struct found 
     found->fd = -1;
     if (!process->is_there)
         return refuse(why_out, "there is no process %" PRIu64, process->pid);
-    if (!find_descriptor(process, found) && errno != ENOENT)
+    /* Of one that has ended the system shows its descriptors to root alone. */
+    if (!find_descriptor(process, found) && errno != ENOENT && !process->has_ended)
         return refuse(why_out,
                       "process %" PRIu64 " is not for this user to look at: it is of another one, "
                       "or protects itself (%s)",
@@ -178,6 +182,15 @@ static enum vpmm_attach_answer find(const struct process *process, struct found 
 }
 
 /* ---- what is in it ---- */
+
+/* Text of another process, which may be anything, goes to a terminal. */
+static void make_printable(char *text, size_t room)
+{
+    text[room - 1] = 0;
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
 
 static enum vpmm_attach_answer check(const struct process *process,
                                      const struct vpmm_arena_header *header,
@@ -245,7 +258,7 @@ enum vpmm_attach_answer vpmm_attach(uint64_t pid, struct vpmm_attached *attached
     if (answer != VPMM_ATTACHED)
         return answer;
     attached_out->header = found.header;
-    attached_out->header.program[sizeof found.header.program - 1] = 0;
+    make_printable(attached_out->header.program, sizeof found.header.program);
     attached_out->process = (struct vpmm_report_process){pid, attached_out->header.program};
     attached_out->router = atomic_load(&found.header.root);
     return VPMM_ATTACHED;

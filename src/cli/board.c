@@ -131,6 +131,12 @@ static unsigned rank_for(unsigned width)
     return rank;
 }
 
+/* Never below 0: a look at a process that runs is no moment of it. */
+static void take_off(uint64_t *count, uint64_t before)
+{
+    *count = *count > before ? *count - before : 0;
+}
+
 static struct vpmm_heap_counts grown_since(const struct vpmm_watched *watched, unsigned i)
 {
     struct vpmm_heap_counts counts = watched->now.devices[i].figures.counts;
@@ -139,15 +145,15 @@ static struct vpmm_heap_counts grown_since(const struct vpmm_watched *watched, u
         const struct vpmm_report_device *old = &before->devices[k].figures;
         if (old->device != watched->now.devices[i].figures.device)
             continue;
-        counts.mallocs -= old->counts.mallocs;
-        counts.cache_hits -= old->counts.cache_hits;
-        counts.habit_hits -= old->counts.habit_hits;
-        counts.fits -= old->counts.fits;
-        counts.revives -= old->counts.revives;
-        counts.stitches -= old->counts.stitches;
-        counts.grows -= old->counts.grows;
-        counts.host_waits -= old->counts.host_waits;
-        counts.stream_waits -= old->counts.stream_waits;
+        take_off(&counts.mallocs, old->counts.mallocs);
+        take_off(&counts.cache_hits, old->counts.cache_hits);
+        take_off(&counts.habit_hits, old->counts.habit_hits);
+        take_off(&counts.fits, old->counts.fits);
+        take_off(&counts.revives, old->counts.revives);
+        take_off(&counts.stitches, old->counts.stitches);
+        take_off(&counts.grows, old->counts.grows);
+        take_off(&counts.host_waits, old->counts.host_waits);
+        take_off(&counts.stream_waits, old->counts.stream_waits);
     }
     return counts;
 }
@@ -156,8 +162,9 @@ static uint64_t passed_since(const struct vpmm_watched *watched, unsigned route)
 {
     uint64_t n = 0;
     for (unsigned i = 0; i < 2; i++) {
-        n += watched->now.requests.counts[i][route];
-        n -= watched->has_before ? watched->before.requests.counts[i][route] : 0;
+        uint64_t count = watched->now.requests.counts[i][route];
+        take_off(&count, watched->has_before ? watched->before.requests.counts[i][route] : 0);
+        n += count;
     }
     return n;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 #include "cli/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,6 +13,7 @@
 #define FIRST_MS 400
 #define EACH_MS 100
 #define WIDTH 40
+#define WIDTH_LEAST 8
 
 static uint64_t now_ms(void)
 {
@@ -20,8 +24,11 @@ static uint64_t now_ms(void)
 
 void vpmm_progress_begin(struct vpmm_progress *progress, const char *what)
 {
-    *progress = (struct vpmm_progress){
-        .what = what, .next_ms = now_ms() + FIRST_MS, .is_wanted = isatty(STDERR_FILENO)};
+    const char *terminal = getenv("TERM");
+    bool is_dumb = terminal && strcmp(terminal, "dumb") == 0;
+    *progress = (struct vpmm_progress){.what = what,
+                                       .next_ms = now_ms() + FIRST_MS,
+                                       .is_wanted = isatty(STDERR_FILENO) && !is_dumb};
 }
 
 bool vpmm_progress_is_due(struct vpmm_progress *progress)
@@ -31,16 +38,29 @@ bool vpmm_progress_is_due(struct vpmm_progress *progress)
     return now_ms() >= progress->next_ms;
 }
 
+/* In the line of the terminal, which must not end: 0 where there is no room for a bar. */
+static int bar_width(const char *what)
+{
+    struct winsize size;
+    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    int room = (is_known ? size.ws_col : 80) - (int)strlen(what) - (int)sizeof " [] 100%";
+    return room < WIDTH_LEAST ? 0 : room < WIDTH ? room : WIDTH;
+}
+
 void vpmm_progress_draw(struct vpmm_progress *progress, uint64_t done, uint64_t all)
 {
     static const char bar[] = "########################################";
     static const char dots[] = "........................................";
     if (done > all)
         done = all;
-    int filled = all ? (int)((double)done / (double)all * WIDTH) : 0;
+    int width = bar_width(progress->what);
+    int filled = all ? (int)((double)done / (double)all * width) : 0;
     int percent = all ? (int)((double)done / (double)all * 100) : 0;
-    fprintf(stderr, "\r%s [%.*s%.*s] %3d%%", progress->what, filled, bar, WIDTH - filled, dots,
-            percent);
+    if (width > 0)
+        fprintf(stderr, "\r%s [%.*s%.*s] %3d%%", progress->what, filled, bar, width - filled, dots,
+                percent);
+    else
+        fprintf(stderr, "\r%3d%%", percent);
     fflush(stderr);
     progress->is_drawn = true;
     progress->next_ms = now_ms() + EACH_MS;

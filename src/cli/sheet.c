@@ -55,14 +55,24 @@ void vpmm_sheet_put(struct vpmm_sheet *sheet, enum vpmm_style style, const char 
     }
 }
 
-void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned number, bool is_styled, FILE *file)
+static unsigned style_at(const struct vpmm_line *line, unsigned column,
+                         enum vpmm_sheet_paints paints)
+{
+    unsigned style = line->styles[column];
+    return style < VPMM_STYLE_GREEN || paints == VPMM_SHEET_COLOURED ? style : VPMM_STYLE_PLAIN;
+}
+
+void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned number,
+                      enum vpmm_sheet_paints paints, FILE *file)
 {
     const struct vpmm_line *line = &sheet->lines[number];
+    bool is_styled = paints != VPMM_SHEET_PLAIN;
     unsigned style = VPMM_STYLE_PLAIN;
     for (unsigned i = 0; i < line->n; i++) {
-        if (is_styled && line->styles[i] != style)
-            fputs(escapes[line->styles[i]], file);
-        style = line->styles[i];
+        unsigned next = style_at(line, i, paints);
+        if (is_styled && next != style)
+            fputs(escapes[next], file);
+        style = next;
         fputc(line->text[i], file);
     }
     if (is_styled && style == VPMM_STYLE_HEADING)

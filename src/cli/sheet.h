@@ -12,7 +12,7 @@ enum vpmm_style {
     VPMM_STYLE_BOLD,
     VPMM_STYLE_FAINT,
     VPMM_STYLE_HEADING, /* as long as the line is wide */
-    VPMM_STYLE_GREEN,
+    VPMM_STYLE_GREEN,   /* and all that follow are colours */
     VPMM_STYLE_YELLOW,
     VPMM_STYLE_CYAN,
     VPMM_STYLE_MAGENTA,
@@ -43,7 +43,13 @@ void vpmm_sheet_line(struct vpmm_sheet *sheet);
 void vpmm_sheet_put(struct vpmm_sheet *sheet, enum vpmm_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Writes one line without its end; `is_styled`: with the terminal's escapes. */
-void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned number, bool is_styled, FILE *file);
+/* Writes one line without its end, with so many of the terminal's escapes. */
+enum vpmm_sheet_paints {
+    VPMM_SHEET_PLAIN,
+    VPMM_SHEET_STYLED, /* all but colours */
+    VPMM_SHEET_COLOURED
+};
+void vpmm_sheet_paint(const struct vpmm_sheet *sheet, unsigned number,
+                      enum vpmm_sheet_paints paints, FILE *file);
 
 #endif

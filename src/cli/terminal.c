@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define ENTER_PAGE "\033[?1049h\033[?25l"
+#define KEYS_ROOM 64
 #define LEAVE_PAGE "\033[0m\033[?25h\033[?1049l"
 
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
@@ -23,6 +24,8 @@ static struct {
     sigset_t mask_before;
     int signals; /* a signalfd */
     int end_signal;
+    char keys[KEYS_ROOM]; /* read and not taken yet */
+    size_t n_keys;
 } terminal = {.signals = -1};
 
 /* ---- front and back ---- */
@@ -54,7 +57,8 @@ static void leave(void)
 bool vpmm_terminal_begin(void)
 {
     sigset_t mask;
-    if (!isatty(STDOUT_FILENO))
+    const char *name = getenv("TERM");
+    if (!isatty(STDOUT_FILENO) || (name && strcmp(name, "dumb") == 0))
         return false;
     (void)sigemptyset(&mask);
     for (unsigned i = 0; i < sizeof watched / sizeof watched[0]; i++)
@@ -97,12 +101,15 @@ void vpmm_terminal_paint(const struct vpmm_sheet *sheet, unsigned n_fixed, unsig
 {
     unsigned columns, lines;
     vpmm_terminal_size(&columns, &lines);
+    const char *no_color = getenv("NO_COLOR");
+    bool is_coloured = !no_color || !*no_color;
     fputs("\033[H", stdout);
     for (unsigned i = 0; i < lines; i++) {
         unsigned line = i < n_fixed ? i : i + first;
         fputs(i ? "\r\n" : "", stdout);
         if (line < sheet->n_lines)
-            vpmm_sheet_paint(sheet, line, true, stdout);
+            vpmm_sheet_paint(sheet, line, is_coloured ? VPMM_SHEET_COLOURED : VPMM_SHEET_STYLED,
+                             stdout);
         /* A line that is full has no rest, and its last cell would be erased. */
         if (line >= sheet->n_lines || sheet->lines[line].n < columns)
             fputs("\033[K", stdout);
@@ -138,23 +145,47 @@ static bool take_signal(enum vpmm_terminal_event *event_out)
     return true;
 }
 
-/* Arrows come as three characters. */
+/* Of those that were read; a key such as an arrow is several characters: an escape, a bracket or an
+ * O, parameters, and a last one. */
+static size_t first_key_length(void)
+{
+    const char *keys = terminal.keys;
+    size_t n = 2;
+    if (keys[0] != '\033' || terminal.n_keys < 3 || (keys[1] != '[' && keys[1] != 'O'))
+        return 1;
+    while (n + 1 < terminal.n_keys && keys[n] >= ' ' && keys[n] < '@')
+        n++;
+    return n + 1;
+}
+
 static enum vpmm_terminal_event take_key(char *key_out)
 {
-    char keys[16];
-    ssize_t n = read(STDIN_FILENO, keys, sizeof keys);
-    if (n <= 0)
-        return VPMM_TERMINAL_END;
-    *key_out = keys[0];
-    if (n >= 3 && keys[0] == '\033' && (keys[1] == '[' || keys[1] == 'O')) {
-        if (keys[2] == 'A' || keys[2] == '5')
-            return VPMM_TERMINAL_UP;
-        if (keys[2] == 'B' || keys[2] == '6')
-            return VPMM_TERMINAL_DOWN;
-    }
-    return keys[0] == 'k'   ? VPMM_TERMINAL_UP
-           : keys[0] == 'j' ? VPMM_TERMINAL_DOWN
-                            : VPMM_TERMINAL_KEY;
+    static const struct {
+        const char *text;
+        enum vpmm_terminal_event event;
+    } known[] = {
+        {"k", VPMM_TERMINAL_UP},       {"j", VPMM_TERMINAL_DOWN},
+        {"\033[A", VPMM_TERMINAL_UP},  {"\033[B", VPMM_TERMINAL_DOWN},
+        {"\033OA", VPMM_TERMINAL_UP},  {"\033OB", VPMM_TERMINAL_DOWN},
+        {"\033[5~", VPMM_TERMINAL_UP}, {"\033[6~", VPMM_TERMINAL_DOWN},
+    };
+    size_t length = first_key_length();
+    enum vpmm_terminal_event event = VPMM_TERMINAL_KEY;
+    *key_out = terminal.keys[0];
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strlen(known[i].text) == length && memcmp(known[i].text, terminal.keys, length) == 0)
+            event = known[i].event;
+    terminal.n_keys -= length;
+    memmove(terminal.keys, terminal.keys + length, terminal.n_keys);
+    return event;
+}
+
+/* False: nobody types any more. */
+static bool read_keys(void)
+{
+    ssize_t n = read(STDIN_FILENO, terminal.keys, sizeof terminal.keys);
+    terminal.n_keys = n > 0 ? (size_t)n : 0;
+    return n > 0;
 }
 
 enum vpmm_terminal_event vpmm_terminal_wait(uint64_t timeout_ms, char *key_out)
@@ -166,11 +197,11 @@ enum vpmm_terminal_event vpmm_terminal_wait(uint64_t timeout_ms, char *key_out)
     };
     if (terminal.end_signal)
         return VPMM_TERMINAL_END;
-    if (poll(sources, 2, (int)timeout_ms) <= 0)
+    if (poll(sources, 2, terminal.n_keys ? 0 : (int)timeout_ms) <= 0 && !terminal.n_keys)
         return VPMM_TERMINAL_TIME;
     if (sources[0].revents && take_signal(&event))
         return event;
-    if (sources[1].revents)
-        return take_key(key_out);
-    return VPMM_TERMINAL_TIME;
+    if (!terminal.n_keys && !sources[1].revents)
+        return VPMM_TERMINAL_TIME;
+    return terminal.n_keys || read_keys() ? take_key(key_out) : VPMM_TERMINAL_END;
 }

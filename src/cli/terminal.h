@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Takes the screen, and the signals that ask for it back. False, with nothing changed: standard
- * output is no terminal. */
+ * output is no terminal, or one that can do nothing (TERM=dumb). */
 bool vpmm_terminal_begin(void);
 /* Gives it back. Where a signal asked for the end, the process ends by that signal. */
 void vpmm_terminal_end(void);

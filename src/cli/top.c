@@ -38,7 +38,9 @@ const char vpmm_help_top[] =
     "  WAIT/s PASS       waits a second; requests of the process that were left to CUDA\n"
     "\n"
     "Rates and shares are of the time since the last look, at first since the process began.\n"
-    "Keys: q quits, space looks at once, + and - change the interval, arrows scroll.\n";
+    "Keys: q quits, space looks at once, + and - change the interval, arrows scroll. NO_COLOR "
+    "leaves\n"
+    "colours out.\n";
 
 struct top {
     uint64_t pids[WATCHED_MAX]; /* named */
@@ -180,7 +182,7 @@ static int show_plain(struct top *top)
             return vpmm_cli_fail("top", "no process of this user has a pool");
         write_board(top, columns, "");
         for (unsigned i = 0; i < top->sheet.n_lines; i++) {
-            vpmm_sheet_paint(&top->sheet, i, false, stdout);
+            vpmm_sheet_paint(&top->sheet, i, VPMM_SHEET_PLAIN, stdout);
             putchar('\n');
         }
         if (top->is_once || (top->n_pids && !count_shown(top)))

@@ -168,6 +168,18 @@ class Seen(unittest.TestCase):
         process.kill()
         self.refused(1, f"process {process.pid} has ended", "dump", process.pid)
 
+    @unittest.skipUnless(os.geteuid() == 0, "another user needs root")
+    def test_one_of_another_user_that_ended(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        process.kill()
+        self.refused_as(65534, f"process {process.pid} has ended", process)
+
+    def test_a_name_that_would_move_the_cursor(self):
+        process = self.start("device 0", f"sync {PAGE}", "rename")
+        text = vpmm("stat", process.pid).stdout
+        self.assertNotIn("\x1b", text)
+        self.assertIn("statistics of ?[2Jx\n", text)
+
     def test_before_the_first_pool(self):
         process = self.start("device 0")
         self.refused(1, "has no pool yet", "dump", process.pid)

@@ -23,9 +23,11 @@
 #define BLOCKS_MAX 200000
 #define DEVICES_MAX 2
 #define ARENA "/memfd:vpmm"
-/* Where its first page holds the number of the layout, and whether some of it is elsewhere. */
+/* Where its first page holds the number of the layout, and whether some of it is elsewhere,
+ * and the name of the program. */
 #define LAYOUT_OFFSET 24
 #define SPILLED_OFFSET 56
+#define PROGRAM_OFFSET 80
 #define PAIRS 1000
 
 /* Of the simulated device. */
@@ -146,6 +148,15 @@ static void change_first_page(size_t offset)
     printf("changed\n");
 }
 
+static void rename_program(void)
+{
+    unsigned char *first;
+    size_t bytes;
+    if (find_metadata(&first, &bytes))
+        (void)snprintf((char *)first + PROGRAM_OFFSET, 64, "\033[2Jx");
+    printf("renamed\n");
+}
+
 /* Allocates and frees once it is told to. */
 static void *work(void *context)
 {
@@ -231,6 +242,8 @@ static void obey(const char *what, unsigned long number)
         change_first_page(LAYOUT_OFFSET);
     } else if (strcmp(what, "spill") == 0) {
         change_first_page(SPILLED_OFFSET);
+    } else if (strcmp(what, "rename") == 0) {
+        rename_program();
     } else if (strcmp(what, "raisebeside") == 0) {
         raise_beside_work();
     } else if (strcmp(what, "close") == 0) {

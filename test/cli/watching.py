@@ -28,14 +28,15 @@ def without_escapes(text):
 class Terminal:
     """The command on a terminal; what it wrote so far is in `output`."""
 
-    def __init__(self, test, *arguments, columns=120, lines=30):
+    def __init__(self, test, *arguments, columns=120, lines=30, **environment):
         self.master, slave = pty.openpty()
         self.size(columns, lines)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         self.output = ""
         self.process = subprocess.Popen([world.command, "top", *map(str, arguments)], stdin=slave, stdout=slave,
-                                        stderr=slave, env=world.clean_environment(), start_new_session=True)
+                                        stderr=slave, start_new_session=True,
+                                        env=world.clean_environment(**{"TERM": "xterm", "NO_COLOR": "", **environment}))
         test.addCleanup(self.close)
 
     def size(self, columns, lines):
@@ -166,8 +167,9 @@ class Screen(unittest.TestCase):
         self.process = Process(self, **more.pop("environment", {}))
         self.process.tell("device 0")
         self.process.tell(f"sync {PAGE}")
-        terminal = Terminal(self, *(arguments or [self.process.pid]), **more)
-        terminal.until(r"\033\[H(?s:.)*seen(?s:.)*\033\[K")
+        until = more.pop("until", r"\033\[H(?s:.)*seen(?s:.)*\033\[K")
+        terminal = Terminal(self, *(arguments or [self.process.pid]), **more.pop("more", {}), **more)
+        terminal.until(until)
         return terminal
 
     def restored(self, terminal):
@@ -181,6 +183,25 @@ class Screen(unittest.TestCase):
         terminal.write("q")
         self.assertEqual(terminal.wait(), 0)
         self.restored(terminal)
+
+    def test_keys_that_come_at_once_all_count(self):
+        terminal = self.start()
+        terminal.write("\033[B\033[5~\033[1;5C+ j\033OAq")
+        self.assertEqual(terminal.wait(), 0)
+        self.restored(terminal)
+
+    def test_without_colours(self):
+        coloured = re.compile(r"\033\[0;3\d")
+        self.assertRegex(self.start().output, coloured)
+        terminal = self.start(more={"NO_COLOR": "1"})
+        self.assertNotRegex(terminal.painted(), coloured)
+        self.assertIn("\033[0;7m", terminal.output)
+
+    def test_a_terminal_that_can_do_nothing(self):
+        terminal = self.start("--interval", 0.1, more={"TERM": "dumb"}, until=r"seen\s(?s:.)*seen\s")
+        self.assertNotIn("\033", terminal.output)
+        terminal.process.send_signal(signal.SIGINT)
+        self.assertEqual(terminal.wait(), -signal.SIGINT)
 
     def test_what_changes_is_shown(self):
         terminal = self.start("--interval", 0.1)
