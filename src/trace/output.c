@@ -64,9 +64,13 @@ static int open_named(struct vpmm_trace_output *output, const char *path)
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (lstat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
+    if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
         return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     memcpy(output->path, path, strlen(path) + 1);
+    /* A link stays one: the file that it leads to may be what is read just now. */
+    bool is_link = lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
+    if (is_link && !realpath(path, output->path))
+        return -1;
     return open_beside(output);
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -46,13 +47,18 @@ static unsigned n_files(void)
     return n;
 }
 
-static struct vpmm_trace_writer *begin(enum vpmm_trace_form form)
+static struct vpmm_trace_writer *begin_at(const char *name, enum vpmm_trace_form form)
 {
     char message[256] = "";
     struct vpmm_trace_writer *writer = NULL;
     const struct vpmm_trace_facts facts = {.program = ""};
-    assert_int_equal(vpmm_trace_create(path, form, &facts, &writer, message), VPMM_OK);
+    assert_int_equal(vpmm_trace_create(name, form, &facts, &writer, message), VPMM_OK);
     return writer;
+}
+
+static struct vpmm_trace_writer *begin(enum vpmm_trace_form form)
+{
+    return begin_at(path, form);
 }
 
 static struct vpmm_trace_item item(unsigned kind, uint64_t address, bool is_known)
@@ -90,6 +96,26 @@ static void test_a_file_is_there_when_it_is_complete(void **state)
     expect_text("A,40,8,0,0,s\n");
     vpmm_trace_abandon(writer);
     expect_text("A,40,8,0,0,s\n");
+    assert_int_equal(n_files(), 1);
+}
+
+static void test_a_link_leads_to_what_is_replaced_when_it_is_complete(void **state)
+{
+    char message[256], link[sizeof path];
+    struct stat facts;
+    (void)state;
+    snprintf(link, sizeof link, "%s/link.csv", folder);
+    assert_int_equal(symlink("out.csv", link), 0);
+    struct vpmm_trace_writer *writer = begin(VPMM_TRACE_FORM_CSV);
+    put(writer, item(VPMM_TRACE_MALLOC, 64, true));
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    writer = begin_at(link, VPMM_TRACE_FORM_CSV);
+    put(writer, item(VPMM_TRACE_MALLOC, 128, true));
+    expect_text("A,40,8,0,0,s\n");
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    expect_text("A,80,8,0,0,s\n");
+    assert_true(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    unlink(link);
     assert_int_equal(n_files(), 1);
 }
 
@@ -167,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_file_is_there_when_it_is_complete),
+        cmocka_unit_test(test_a_link_leads_to_what_is_replaced_when_it_is_complete),
         cmocka_unit_test(test_what_a_form_has_no_place_for_is_counted),
         cmocka_unit_test(test_a_full_disk_is_told_and_leaves_nothing),
         cmocka_unit_test(test_names_tell_forms),
