@@ -27,6 +27,7 @@ struct lane {
 struct native {
     int fd;
     uint64_t n_chunks;
+    uint64_t moment_ns, thread; /* of the item before */
     struct lane *lanes[BUCKETS];
 };
 
@@ -89,6 +90,20 @@ static struct lane *lane_of(struct native *native, uint64_t thread)
     return lane;
 }
 
+/* Whoever reads it merges the threads by time, and what is of one time by their numbers: an item is
+ * a nanosecond later where that would put it before the last one. */
+static struct vpmm_trace_entry in_order(struct native *native, const struct vpmm_trace_item *item)
+{
+    struct vpmm_trace_entry entry = item->entry;
+    uint64_t moment_ns = item->moment_ns > native->moment_ns ? item->moment_ns : native->moment_ns;
+    if (moment_ns == native->moment_ns && item->thread < native->thread)
+        moment_ns++;
+    native->moment_ns = moment_ns;
+    native->thread = item->thread;
+    entry.ns = entry.kind == VPMM_TRACE_MALLOC ? moment_ns - entry.duration_ns : moment_ns;
+    return entry;
+}
+
 static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *item)
 {
     struct native *native = writer->state;
@@ -105,7 +120,7 @@ static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *
         lane->chunk = native->n_chunks++;
         lane->n_entries = 0;
     }
-    lane->portion[lane->n_portion++] = item->entry;
+    lane->portion[lane->n_portion++] = in_order(native, item);
     lane->n_entries++;
     if (lane->n_portion == PORTION)
         flush_lane(writer, lane);

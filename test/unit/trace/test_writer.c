@@ -166,6 +166,39 @@ static void test_a_full_disk_is_told_and_leaves_nothing(void **state)
     assert_string_equal(message, "/nowhere/out.csv: No such file or directory");
 }
 
+static void test_the_order_of_threads_at_one_time_is_kept(void **state)
+{
+    static const struct {
+        unsigned kind;
+        uint64_t address, thread, moment_ns;
+    } items[] = {{VPMM_TRACE_MALLOC, 64, 9, 1000}, {VPMM_TRACE_FREE, 64, 9, 2000},
+                 {VPMM_TRACE_MALLOC, 64, 3, 2000}, {VPMM_TRACE_MALLOC, 128, 9, 2000},
+                 {VPMM_TRACE_FREE, 64, 5, 2000},   {VPMM_TRACE_FREE, 128, 5, 3000}};
+    char message[256];
+    struct vpmm_trace_reader *reader;
+    struct vpmm_trace_item found;
+    (void)state;
+    struct vpmm_trace_writer *writer = begin(VPMM_TRACE_FORM_VPMM);
+    for (unsigned i = 0; i < sizeof items / sizeof items[0]; i++) {
+        struct vpmm_trace_item one = item(items[i].kind, items[i].address, true);
+        one.thread = items[i].thread;
+        one.moment_ns = items[i].moment_ns;
+        one.entry.duration_ns = one.entry.kind == VPMM_TRACE_MALLOC ? 700 : 0;
+        one.entry.ns = one.moment_ns - one.entry.duration_ns;
+        put(writer, one);
+    }
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    assert_int_equal(vpmm_trace_open(path, VPMM_TRACE_FORM_UNKNOWN, &reader, message), VPMM_OK);
+    for (unsigned i = 0; i < sizeof items / sizeof items[0]; i++) {
+        assert_true(vpmm_trace_next(reader, &found));
+        assert_true(found.entry.kind == items[i].kind && found.entry.address == items[i].address);
+        assert_true(found.thread == items[i].thread && found.is_known && !found.is_made_up);
+        assert_in_range(found.moment_ns, items[i].moment_ns, items[i].moment_ns + 2);
+    }
+    assert_false(vpmm_trace_next(reader, &found));
+    vpmm_trace_close(reader);
+}
+
 static void test_names_tell_forms(void **state)
 {
     static const struct {
@@ -196,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_a_link_leads_to_what_is_replaced_when_it_is_complete),
         cmocka_unit_test(test_what_a_form_has_no_place_for_is_counted),
         cmocka_unit_test(test_a_full_disk_is_told_and_leaves_nothing),
+        cmocka_unit_test(test_the_order_of_threads_at_one_time_is_kept),
         cmocka_unit_test(test_names_tell_forms),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
