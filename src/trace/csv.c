@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define FIELDS 6
-#define US_MOST (UINT64_MAX / 1000 / 4)
+#define US_MOST (VPMM_TRACE_AMOUNT_MOST / 1000)
 
 static bool begin(struct vpmm_trace_reader *reader)
 {
@@ -43,7 +43,8 @@ static const char *read_request(struct vpmm_trace_reader *reader, char *const *f
     if (!vpmm_trace_number(fields[1], 16, &entry->address) || entry->address == 0)
         return "the address is not a hexadecimal number above 0";
     bool may_lack_bytes = entry->kind == VPMM_TRACE_FREE && !*fields[2];
-    if (!may_lack_bytes && !vpmm_trace_number(fields[2], 10, &entry->bytes))
+    if (!may_lack_bytes &&
+        (!vpmm_trace_number(fields[2], 10, &entry->bytes) || entry->bytes > VPMM_TRACE_AMOUNT_MOST))
         return "the size is not a number of bytes";
     if (strlen(fields[5]) != 1 || !strchr("sap", *fields[5]))
         return "the kind is none of s, a and p";

@@ -8,6 +8,10 @@
 #include "trace/live.h"
 #include "trace/reader.h"
 
+/* The most bytes of one request, and the latest time and longest duration in nanoseconds: what this
+ * library's own form can tell, too. */
+#define VPMM_TRACE_AMOUNT_MOST (UINT64_MAX >> 4)
+
 struct vpmm_trace_source {
     /* Reads from the beginning. False after vpmm_trace_damaged. */
     bool (*begin)(struct vpmm_trace_reader *reader);
@@ -30,6 +34,7 @@ struct vpmm_trace_reader {
     uint64_t us, first_us, days;     /* of lines: the latest and the first time, and midnights */
     bool has_time;
     struct vpmm_live live;
+    uint64_t live_bytes;
     uint64_t moment_ns;
     struct vpmm_trace_item held_back; /* follows a free that was made up */
     bool is_held_back, is_over;

@@ -151,7 +151,7 @@ bool vpmm_trace_rewind(struct vpmm_trace_reader *reader)
     vpmm_live_clear(&reader->live);
     reader->damage[0] = '\0';
     reader->is_over = reader->is_held_back = false;
-    reader->moment_ns = 0;
+    reader->moment_ns = reader->live_bytes = 0;
     reader->is_over = !reader->source->begin(reader);
     return !reader->is_over;
 }
@@ -176,6 +176,9 @@ static bool note_malloc(struct vpmm_trace_reader *reader, struct vpmm_trace_item
     bool is_served_twice = vpmm_live_take(&reader->live, entry->address, &before);
     if (is_served_twice && reader->source->is_strict)
         return vpmm_trace_line_damaged(reader, "the address is allocated already");
+    reader->live_bytes -= is_served_twice ? before.bytes : 0;
+    if (__builtin_add_overflow(reader->live_bytes, entry->bytes, &reader->live_bytes))
+        return vpmm_trace_damaged(reader, "more is live at one time than an address space holds");
     if (!vpmm_live_put(&reader->live, &block))
         return vpmm_trace_damaged(reader, "there is no memory for all that is live");
     if (!is_served_twice)
@@ -205,6 +208,7 @@ static bool note_free(struct vpmm_trace_reader *reader, struct vpmm_trace_item *
         return true;
     item->is_known = vpmm_live_take(&reader->live, item->entry.address, &block);
     if (item->is_known) {
+        reader->live_bytes -= block.bytes;
         item->entry.bytes = block.bytes;
         item->entry.device = block.device;
     } else if (reader->source->is_strict) {

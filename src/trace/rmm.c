@@ -67,6 +67,8 @@ static const char *read_time(struct vpmm_trace_reader *reader, const char *text,
     }
     if (us > reader->us)
         reader->us = us;
+    if (reader->us - reader->first_us > VPMM_TRACE_AMOUNT_MOST / 1000)
+        return "the time is too long after the first one";
     item->entry.ns = item->moment_ns = (reader->us - reader->first_us) * 1000;
     return NULL;
 }
@@ -83,6 +85,12 @@ static const char *read_action(const char *action, struct vpmm_trace_entry *entr
     return NULL;
 }
 
+/* Of old versions a NULL is "(nil)". */
+static bool read_pointer(const char *text, uint64_t *address_out)
+{
+    return vpmm_trace_number(strcmp(text, "(nil)") == 0 ? "0" : text, 16, address_out);
+}
+
 static const char *read_line(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item)
 {
     char *fields[FIELDS];
@@ -95,25 +103,33 @@ static const char *read_line(struct vpmm_trace_reader *reader, struct vpmm_trace
         return complaint;
     if (!vpmm_trace_number(fields[0], 10, &item->thread))
         return "the thread is not a number";
-    bool has_none = strcmp(fields[3], "(nil)") == 0;
-    if (!has_none && !vpmm_trace_number(fields[3], 16, &entry->address))
+    if (!read_pointer(fields[3], &entry->address))
         return "the pointer is not a hexadecimal number";
-    if (!vpmm_trace_number(fields[4], 10, &entry->bytes))
+    bool may_be_any = entry->flags & VPMM_TRACE_IS_FAILED;
+    if (!vpmm_trace_number(fields[4], 10, &entry->bytes) ||
+        (!may_be_any && entry->bytes > VPMM_TRACE_AMOUNT_MOST))
         return "the size is not a number of bytes";
-    if (!vpmm_trace_number(fields[5], 16, &entry->stream))
+    if (!read_pointer(fields[5], &entry->stream))
         return "the stream is not a number";
     return read_time(reader, fields[1], item);
 }
 
+/* A request for no bytes, and the free of what it got. */
+static bool is_nothing(const struct vpmm_trace_entry *entry)
+{
+    return entry->address == 0 && !(entry->flags & VPMM_TRACE_IS_FAILED);
+}
+
 static bool next(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item_out)
 {
-    const char *complaint;
+    const char *line = reader->input.line, *complaint;
     do {
+        *item_out = (struct vpmm_trace_item){0};
         if (!vpmm_trace_input_line(&reader->input, &complaint))
             return complaint && vpmm_trace_line_damaged(reader, complaint);
-    } while (!reader->input.line[0] || strncmp(reader->input.line, "Thread,", 7) == 0);
-    *item_out = (struct vpmm_trace_item){0};
-    complaint = read_line(reader, item_out);
+        bool is_head = !*line || strncmp(line, "Thread,", 7) == 0;
+        complaint = is_head ? NULL : read_line(reader, item_out);
+    } while (!complaint && is_nothing(&item_out->entry));
     return !complaint || vpmm_trace_line_damaged(reader, complaint);
 }
 

@@ -283,7 +283,7 @@ class Refusals(Case):
 
     def test_a_trace_of_many_streams_and_impossible_sizes(self):
         lines = [f"A,{i + 1:x}000,{2 * MIB},{i + 100:x},{i},a" for i in range(3000)]
-        lines += ["A,1,18446744073709551615,0,4000,s", "K,64,4000,1000000000000", "F,1,,0,4000,s"]
+        lines += ["A,1,1152921504606846975,0,4000,s", "K,64,4000,1000000000000", "F,1,,0,4000,s"]
         lines += [f"F,{i + 1:x}000,,{i + 100:x},{i + 5000},a" for i in range(3000)]
         result = vpmm("--passes", "1", "--json", "-", trace="\n".join(lines) + "\n")
         self.assertEqual(result.returncode, 1)

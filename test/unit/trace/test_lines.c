@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -64,11 +65,13 @@ static void test_a_bad_line_is_named(void **state)
         {"A,1,-2,3,4,a", "the size is not a number of bytes"},
         {"A,1,,3,4,a", "the size is not a number of bytes"},
         {"A,1,99999999999999999999,3,4,a", "the size is not a number of bytes"},
+        {"A,1,1152921504606846976,3,4,a", "the size is not a number of bytes"},
         {"A,1,2, 3,4,a", "the stream is not a hexadecimal number"},
         {"A,1,2,3,x,a", "the time is not a number of microseconds"},
-        {"A,1,2,3,9999999999999999,a", "the time is not a number of microseconds"},
+        {"A,1,2,3,1152921504606847,a", "the time is not a number of microseconds"},
         {"A,1,2,3,4,q", "the kind is none of s, a and p"},
         {"A,1,2,3,4,", "the kind is none of s, a and p"},
+        {"K,1,2,1152921504606847", "the duration is not a number of microseconds"},
         {"K,1,2,y", "the duration is not a number of microseconds"},
         {"E,y,2,3", "the event is not a hexadecimal number"},
         {"A,30,2,3,4,a", "the address is allocated already"},
@@ -157,6 +160,52 @@ static void test_rmm_items_are_as_they_stand(void **state)
     vpmm_trace_close(reader);
 }
 
+static void test_rmm_requests_for_nothing_are_nothing(void **state)
+{
+    struct vpmm_trace_reader *reader =
+        file_open(file_of_text("1,10:00:00.000001,free,(nil),0,(nil)\n"
+                               "1,10:00:00.000002,allocate,0x0,0,0\n"
+                               "1,10:00:00.000003,allocate,0x100,8,(nil)\n"),
+                  VPMM_TRACE_FORM_RMM);
+    (void)state;
+    struct vpmm_trace_item item = file_next(reader);
+    assert_true(item.is_known && item.entry.address == 0x100 && item.entry.stream == 0);
+    assert_int_equal(item.moment_ns, 2000);
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
+static void test_rmm_times_are_not_years_apart(void **state)
+{
+    struct vpmm_trace_reader *reader =
+        file_open(file_of_text("1,0000000000.000000,allocate,0x1,2,0x0\n"
+                               "1,1152921504.606846,allocate,0x2,2,0x0\n"
+                               "1,1152921504.606847,allocate,0x3,2,0x0\n"),
+                  VPMM_TRACE_FORM_RMM);
+    (void)state;
+    file_next(reader);
+    assert_int_equal(file_next(reader).moment_ns, 1152921504606846000);
+    file_end(reader, "line 3: the time is too long after the first one");
+    vpmm_trace_close(reader);
+}
+
+static void test_more_than_an_address_space_is_not_live(void **state)
+{
+    char text[1024] = "";
+    (void)state;
+    for (unsigned i = 0; i < 17; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "A,%x,1152921504606846975,0,1,a\n%s", 16 + i, i == 3 ? "F,13,,0,1,a\n" : "");
+    strcat(text, "A,99,17,0,2,a\n");
+    struct vpmm_trace_reader *reader = file_open(file_of_text(text), VPMM_TRACE_FORM_CSV);
+    for (unsigned i = 0; i < 18; i++)
+        file_next(reader);
+    file_end(reader, "more is live at one time than an address space holds");
+    assert_true(vpmm_trace_rewind(reader));
+    file_next(reader);
+    vpmm_trace_close(reader);
+}
+
 static void test_a_bad_line_of_rmm_is_named(void **state)
 {
     static const struct {
@@ -170,6 +219,8 @@ static void test_a_bad_line_of_rmm_is_named(void **state)
          "the action is none of allocate, allocate failure and free"},
         {"1,10:00:00.000000,allocate,pointer,2,0x0", "the pointer is not a hexadecimal number"},
         {"1,10:00:00.000000,allocate,0x1,two,0x0", "the size is not a number of bytes"},
+        {"1,10:00:00.000000,allocate,0x1,1152921504606846976,0x0",
+         "the size is not a number of bytes"},
         {"1,10:00:00.000000,allocate,0x1,2,", "the stream is not a number"},
     };
     (void)state;
@@ -213,6 +264,9 @@ int main(void)
         cmocka_unit_test(test_a_line_that_is_too_long_is_named),
         cmocka_unit_test(test_compressed_lines_are_read_and_a_cut_is_told),
         cmocka_unit_test(test_rmm_items_are_as_they_stand),
+        cmocka_unit_test(test_rmm_requests_for_nothing_are_nothing),
+        cmocka_unit_test(test_rmm_times_are_not_years_apart),
+        cmocka_unit_test(test_more_than_an_address_space_is_not_live),
         cmocka_unit_test(test_a_bad_line_of_rmm_is_named),
         cmocka_unit_test(test_what_is_no_trace_is_refused),
     };
