@@ -26,39 +26,48 @@ struct run {
     struct vpmm_allocator *allocator;
     struct vpmm_replay_result *result;
     struct block *blocks; /* by the tape's numbers */
-    uint32_t *call_ns;    /* of each call of a pass; UINT32_MAX: that or more */
+    uint64_t *call_ns;    /* of each call of a pass */
     char *message;
 
     /* Of the pass under way. */
     struct vpmm_replay_pass *pass;
     uint64_t live_bytes, held_bytes;
     size_t n_calls;
-    size_t stride; /* operations from point to point; 0: no points are kept */
+    size_t stride; /* calls from point to point; 0: no points are kept */
 };
 
 /* ---- points ---- */
 
-/* Every second one goes, and what it says beyond the first of its pair is kept there. */
+static void keep_most(struct vpmm_replay_point *point, const struct vpmm_replay_point *other)
+{
+    if (other->live_bytes > point->live_bytes)
+        point->live_bytes = other->live_bytes;
+    if (other->held_bytes > point->held_bytes)
+        point->held_bytes = other->held_bytes;
+}
+
+/* Every second one goes, and what it says beyond the one before is kept there. */
 static void thin_out(struct vpmm_replay_result *result)
 {
     for (size_t i = 0; i < POINTS_MAX / 2; i++) {
-        struct vpmm_replay_point *point = &result->points[2 * i + 1];
-        const struct vpmm_replay_point *before = &result->points[2 * i];
-        if (before->live_bytes > point->live_bytes)
-            point->live_bytes = before->live_bytes;
-        if (before->held_bytes > point->held_bytes)
-            point->held_bytes = before->held_bytes;
-        result->points[i] = *point;
+        result->points[i] = result->points[2 * i];
+        keep_most(&result->points[i], &result->points[2 * i + 1]);
     }
     result->n_points = POINTS_MAX / 2;
 }
 
-static void add_point(struct run *run, const struct vpmm_tape_op *op, size_t number)
+/* Whether the call that was made last begins a point. */
+static bool is_point_due(const struct run *run)
+{
+    return run->stride && (run->n_calls - 1) % run->stride == 0;
+}
+
+static void add_point(struct run *run, const struct vpmm_tape_op *op)
 {
     struct vpmm_replay_result *result = run->result;
     const struct vpmm_replay_point now = {op->ns - run->tape->ops[0].ns, run->live_bytes,
                                           run->held_bytes};
-    if (number % run->stride == 0 || result->n_points == 0) {
+    if (is_point_due(run)) {
         if (result->n_points == POINTS_MAX) {
             thin_out(result);
             run->stride *= 2;
@@ -66,11 +75,7 @@ static void add_point(struct run *run, const struct vpmm_tape_op *op, size_t num
         result->points[result->n_points++] = now;
         return;
     }
-    struct vpmm_replay_point *last = &result->points[result->n_points - 1];
-    if (now.live_bytes > last->live_bytes)
-        last->live_bytes = now.live_bytes;
-    if (now.held_bytes > last->held_bytes)
-        last->held_bytes = now.held_bytes;
+    keep_most(&result->points[result->n_points - 1], &now);
 }
 
 /* ---- one call ---- */
@@ -131,25 +136,24 @@ static void account(struct run *run, uint64_t start_ns, uint64_t inner_ns, uint6
     run->pass->total_ns += whole_ns;
     if (whole_ns > run->pass->max_ns)
         run->pass->max_ns = whole_ns;
-    run->call_ns[run->n_calls++] = whole_ns < UINT32_MAX ? (uint32_t)whole_ns : UINT32_MAX;
+    run->call_ns[run->n_calls++] = whole_ns;
 }
 
-static void sample(struct run *run, const struct vpmm_tape_op *op, size_t number)
+static void sample(struct run *run, const struct vpmm_tape_op *op)
 {
     struct vpmm_replay_pass *pass = run->pass;
     bool is_peak = run->live_bytes > pass->live_peak_bytes;
-    bool is_due = run->stride && number % run->stride == 0;
     if (is_peak)
         pass->live_peak_bytes = run->live_bytes;
-    if (is_peak || is_due || !run->allocator->is_look_dear)
+    if (is_peak || is_point_due(run) || !run->allocator->is_look_dear)
         run->held_bytes = run->allocator->held_bytes(run->allocator);
     if (run->held_bytes > pass->held_peak_bytes)
         pass->held_peak_bytes = run->held_bytes;
     if (run->stride)
-        add_point(run, op, number);
+        add_point(run, op);
 }
 
-static bool request(struct run *run, const struct vpmm_tape_op *op, size_t number)
+static bool request(struct run *run, const struct vpmm_tape_op *op)
 {
     struct block *block = &run->blocks[op->object];
     bool is_free = op->kind == VPMM_TAPE_FREE;
@@ -168,13 +172,13 @@ static bool request(struct run *run, const struct vpmm_tape_op *op, size_t numbe
     account(run, start_ns, inner_ns, total_ns, n_calls);
     if (!is_free)
         run->pass->last_malloc_ns = run->call_ns[run->n_calls - 1];
-    sample(run, op, number);
+    sample(run, op);
     return true;
 }
 
 /* ---- one pass ---- */
 
-static bool step(struct run *run, const struct vpmm_tape_op *op, size_t number)
+static bool step(struct run *run, const struct vpmm_tape_op *op)
 {
     struct vpmm_replay_device *device = run->device;
     enum vpmm_status status = VPMM_OK;
@@ -182,7 +186,7 @@ static bool step(struct run *run, const struct vpmm_tape_op *op, size_t number)
     switch ((enum vpmm_tape_kind)op->kind) {
     case VPMM_TAPE_MALLOC:
     case VPMM_TAPE_FREE:
-        return request(run, op, number);
+        return request(run, op);
     case VPMM_TAPE_WORK:
         status = device->work(device, op->stream, op->amount);
         break;
@@ -209,8 +213,8 @@ static bool free_what_is_live(struct run *run)
 
 static int compare(const void *a, const void *b)
 {
-    const uint32_t *left = a;
-    const uint32_t *right = b;
+    const uint64_t *left = a;
+    const uint64_t *right = b;
     return (*left > *right) - (*left < *right);
 }
 
@@ -244,7 +248,7 @@ static bool run_pass(struct run *run, struct vpmm_replay_pass *pass)
     run->allocator->counts(run->allocator, &counts);
     device->begin(device, tape->n_ops ? tape->ops[0].ns : 0);
     for (size_t i = 0; i < tape->n_ops; i++)
-        if (!step(run, &tape->ops[i], i))
+        if (!step(run, &tape->ops[i]))
             return false;
     pass->calls = run->n_calls;
     pass->waited_ns = device->waited_ns(device) - waited_ns;

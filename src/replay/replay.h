@@ -52,9 +52,9 @@ struct vpmm_replay_pass {
     struct vpmm_priced_tally tally;
 };
 
-/* What was live and held at some moment, the most since the point before. */
+/* The most that was live and held from some moment to the next point. */
 struct vpmm_replay_point {
-    uint64_t ns; /* since the recorded program began */
+    uint64_t ns; /* since the first operation of the tape */
     uint64_t live_bytes, held_bytes;
 };
 

@@ -76,6 +76,21 @@ class Figures(Case):
         self.assertEqual(replays["replays"][0]["passes"][0]["calls"], 0)
         self.assertEqual(replays["smallest_limit_bytes"], 0)
 
+    def test_over_time_shows_the_most_until_the_next_point(self):
+        """Whatever is queued between the requests."""
+        lines, live, at = [], 0, []
+        for i in range(7000):
+            lines.append(f"K,10,{10 * i},1")
+            size = (1 + i % 11) * 2 * MIB
+            lines.append(f"A,{i + 1:x}000,{size},10,{10 * i + 5},a" if i % 2 == 0 else f"F,{i:x}000,,10,{10 * i + 5},a")
+            live = size if i % 2 == 0 else 0
+            at.append((10 * i + 5, live))
+        points = self.replays("\n".join(lines) + "\n", "--passes", "1")["replays"][0]["over_time"]
+        self.assertTrue(1024 <= len(points) <= 2048)
+        starts = [ns // 1000 for ns, _, _ in points]
+        for start, end, (_, found, _) in zip(starts, starts[1:] + [10 * 7000], points):
+            self.assertEqual(found, max(bytes_ for us, bytes_ in at if start <= us < end), start)
+
     def test_over_time_is_bounded_and_keeps_the_peaks(self):
         lines = []
         for i in range(5000):
