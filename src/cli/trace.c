@@ -146,12 +146,25 @@ static void remove_unfinished(int number)
     (void)raise(number);
 }
 
+static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+#define NUMBERS (sizeof numbers / sizeof numbers[0])
+
+/* Until the name is known, they wait. */
+static void hold_signals(sigset_t *before_out)
+{
+    sigset_t held;
+    (void)sigemptyset(&held);
+    for (size_t i = 0; i < NUMBERS; i++)
+        (void)sigaddset(&held, numbers[i]);
+    (void)sigprocmask(SIG_BLOCK, &held, before_out);
+}
+
 static void watch_signals(void)
 {
     if (!unfinished[0])
         return;
-    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    (void)signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < NUMBERS; i++) {
         if (signal(numbers[i], remove_unfinished) == SIG_IGN)
             (void)signal(numbers[i], SIG_IGN);
     }
@@ -161,11 +174,14 @@ static int convert(const struct conversion *conversion, struct vpmm_trace_reader
 {
     char message[256];
     struct vpmm_trace_writer *writer;
+    sigset_t before;
     const struct vpmm_trace_facts facts = vpmm_trace_reader_facts(reader);
+    hold_signals(&before);
     if (vpmm_trace_create(conversion->to_path, conversion->to, &facts, &writer, message))
         return vpmm_cli_fail("trace", "%s", message);
     (void)snprintf(unfinished, sizeof unfinished, "%s", vpmm_trace_unfinished(writer));
     watch_signals();
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
     int status = copy_items(conversion, reader, writer);
     if (status) {
         vpmm_trace_abandon(writer);

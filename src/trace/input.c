@@ -20,11 +20,10 @@ const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_R
     return strerror_r(error, room, VPMM_TRACE_ERROR_ROOM);
 }
 
-int vpmm_trace_input_nameless(void)
+static int make_nameless(const char *folder)
 {
-    const char *folder = secure_getenv("TMPDIR");
     char path[4096];
-    int length = snprintf(path, sizeof path, "%s/vpmm-XXXXXX", folder && *folder ? folder : "/tmp");
+    int length = snprintf(path, sizeof path, "%s/vpmm-XXXXXX", folder);
     if (length < 0 || (size_t)length >= sizeof path) {
         errno = ENAMETOOLONG;
         return -1;
@@ -33,6 +32,13 @@ int vpmm_trace_input_nameless(void)
     if (fd >= 0)
         unlink(path);
     return fd;
+}
+
+int vpmm_trace_input_nameless(void)
+{
+    const char *folder = secure_getenv("TMPDIR");
+    int fd = folder && *folder ? make_nameless(folder) : -1;
+    return fd >= 0 ? fd : make_nameless("/tmp");
 }
 
 static bool write_all(int fd, const char *bytes, size_t n_bytes)

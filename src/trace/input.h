@@ -28,6 +28,9 @@ struct vpmm_trace_input {
 /* strerror, for any thread. */
 const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_ROOM]);
 
+/* An empty temporary file that is gone when it is closed, in TMPDIR, or in /tmp where that is not
+ * to be written. -1 with errno. */
+int vpmm_trace_input_nameless(void);
 /* As vpmm_trace_settle; `fd` stays the caller's. NOT_FOUND with errno where it cannot be read. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *input, int fd,
                                                        enum vpmm_trace_form form);

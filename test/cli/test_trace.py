@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import os
 import resource
 import signal
 import subprocess
@@ -123,6 +124,20 @@ class Refusals(Case):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), -signal.SIGINT)
         self.assertEqual(list(out.iterdir()), [])
+
+    def test_a_limit_on_files_is_told_and_leaves_nothing(self):
+        path, out = self.folder / "long.csv", self.folder / "out"
+        path.write_text("".join(f"A,{0x1000 + 0x1000 * i:x},4096,0,{i},a\n" for i in range(50000)))
+        out.mkdir()
+        process = subprocess.run([arguments.program, "trace", "convert", path, "-o", out / "long.csv"], stderr=subprocess.PIPE,
+                                 check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+        self.assertEqual((process.returncode, list(out.iterdir())), (1, []))
+        self.assertRegex(process.stderr, rb"\Avpmm trace: .*long.csv: File too large\n\Z")
+
+    def test_without_a_temporary_folder_there_is_another(self):
+        process = subprocess.run([arguments.program, "trace", "convert", "-", "-o", "-", "--to", "vpmm"], input=b"A,40,4096,0,5,a\n",
+                                 stdout=subprocess.PIPE, check=False, env={**os.environ, "TMPDIR": "/nowhere"})
+        self.assertEqual((process.returncode, process.stdout[:8]), (0, b"VPMMTRC\n"))
 
     def test_device_that_is_not_there(self):
         trace = TRACES / "jax.csv.gz"
