@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "replay/timeline.h"
 
+/* No work ends later: durations of a trace may add up to anything. */
+#define NS_MOST (UINT64_MAX / 2)
+
 struct work {
     const uint64_t *now_ns;
     uint64_t end_ns;
@@ -23,7 +26,9 @@ CUresult vpmm_timeline_work(struct vpmm_timeline *timeline, uint32_t stream, uin
 {
     struct vpmm_timeline_stream *queue = &timeline->streams[stream];
     uint64_t start_ns = queue->end_ns > timeline->now_ns ? queue->end_ns : timeline->now_ns;
-    struct work work = {&timeline->now_ns, start_ns + duration_ns};
+    uint64_t most_ns = start_ns < NS_MOST ? NS_MOST - start_ns : 0;
+    struct work work = {&timeline->now_ns,
+                        start_ns + (duration_ns < most_ns ? duration_ns : most_ns)};
     struct sim_kernel kernel = {
         .name = "work", .ready = is_over, .argument = &work, .argument_bytes = sizeof work};
     queue->end_ns = work.end_ns;

@@ -234,6 +234,11 @@ class Work(Case):
         self.assertEqual(self.one_pass(trace + "1605,a\n")["held_peak_bytes"], 4 * MIB)
         self.assertEqual(self.one_pass(trace + "1615,a\n")["held_peak_bytes"], 2 * MIB)
 
+    def test_kernels_that_never_end_do_not_end(self):
+        years = "K,10,0,1152921504606846\n" * 20
+        trace = f"A,1000,{2 * MIB},10,0,a\n{years}F,1000,,10,20,a\nA,2000,{2 * MIB},20,1000000,a\n"
+        self.assertEqual(self.one_pass(trace)["held_peak_bytes"], 4 * MIB)
+
     def test_a_lag_is_work_before_each_free(self):
         trace = f"A,1000,{2 * MIB},10,0,a\nF,1000,,10,20,a\nA,2000,{2 * MIB},20,100,a\n"
         self.assertEqual(self.one_pass(trace, "--lag-us", "81")["held_peak_bytes"], 4 * MIB)
