@@ -45,10 +45,16 @@ static int read_tape(const struct vpmm_cli_replay_arguments *arguments, struct v
 
 /* ---- the command ---- */
 
+static void draw_step(void *self, uint64_t n_done, uint64_t n_all)
+{
+    if (vpmm_progress_is_due(self))
+        vpmm_progress_draw(self, n_done, n_all);
+}
+
 static void tell_limit(void *self, uint64_t limit_bytes, bool completes)
 {
     char size[24];
-    (void)self;
+    vpmm_progress_end(self);
     (void)vpmm_bytes_print(limit_bytes, size, sizeof size);
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r\x1b[Ka limit of %s %s", size, completes ? "is enough" : "is too small");
@@ -77,8 +83,12 @@ static int run(struct vpmm_cli_replays *all, const struct vpmm_replay_options *o
 {
     char message[VPMM_REPLAY_MESSAGE_BYTES];
     struct vpmm_cli_replay *replay = &all->replays[all->n_replays];
+    struct vpmm_progress *progress = options->watcher->self;
     replay->through = options->through;
-    if (!vpmm_replay_run(all->tape, options, &replay->result, message))
+    vpmm_progress_begin(progress, "replaying");
+    bool is_good = vpmm_replay_run(all->tape, options, &replay->result, message);
+    vpmm_progress_end(progress);
+    if (!is_good)
         return vpmm_cli_fail(NAME, "%s", message);
     all->n_replays++;
     return 0;
@@ -87,8 +97,8 @@ static int run(struct vpmm_cli_replays *all, const struct vpmm_replay_options *o
 static int run_all(const struct vpmm_cli_replay_arguments *arguments,
                    struct vpmm_replay_options *options, struct vpmm_cli_replays *all)
 {
-    static const struct vpmm_replay_watcher watcher = {tell_limit, NULL};
     char message[VPMM_REPLAY_MESSAGE_BYTES];
+    struct vpmm_progress *progress = options->watcher->self;
     int status = run(all, options);
     bool compares = arguments->is_comparison && options->gpu != VPMM_REPLAY_SIMULATED;
     for (int i = 1; compares && !status && i < VPMM_REPLAY_THROUGHS; i++) {
@@ -97,8 +107,8 @@ static int run_all(const struct vpmm_cli_replay_arguments *arguments,
     }
     if (status || !arguments->finds_limit)
         return status;
-    all->has_limit =
-        vpmm_replay_find_limit(all->tape, options, &watcher, &all->limit_bytes, message);
+    vpmm_progress_begin(progress, "trying a limit");
+    all->has_limit = vpmm_replay_find_limit(all->tape, options, &all->limit_bytes, message);
     if (isatty(STDERR_FILENO))
         fputs("\r\x1b[K", stderr);
     return all->has_limit ? 0 : vpmm_cli_fail(NAME, "%s", message);
@@ -135,7 +145,10 @@ int vpmm_cli_replay(int argc, char **argv)
     int status = vpmm_cli_replay_parse(argc, argv, &arguments);
     if (status)
         return status;
+    struct vpmm_progress progress;
+    const struct vpmm_replay_watcher watcher = {draw_step, tell_limit, &progress};
     struct vpmm_replay_options options = arguments.options;
+    options.watcher = &watcher;
     status = choose_place(&arguments, &options, message);
     if (!status)
         status = read_tape(&arguments, &tape);

@@ -235,6 +235,20 @@ static void subtract(uint64_t *figures, const uint64_t *before, size_t bytes)
         figures[i] -= before[i];
 }
 
+static bool run_ops(struct run *run)
+{
+    const struct vpmm_tape *tape = run->tape;
+    const struct vpmm_replay_watcher *watcher = run->options->watcher;
+    uint64_t n_before = (uint64_t)(run->pass - run->result->passes) * tape->n_ops;
+    for (size_t i = 0; i < tape->n_ops; i++) {
+        if (watcher)
+            watcher->step(watcher->self, n_before + i, run->options->passes * tape->n_ops);
+        if (!step(run, &tape->ops[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool run_pass(struct run *run, struct vpmm_replay_pass *pass)
 {
     const struct vpmm_tape *tape = run->tape;
@@ -247,9 +261,8 @@ static bool run_pass(struct run *run, struct vpmm_replay_pass *pass)
     run->stride = pass == run->result->passes ? 1 : 0;
     run->allocator->counts(run->allocator, &counts);
     device->begin(device, tape->n_ops ? tape->ops[0].ns : 0);
-    for (size_t i = 0; i < tape->n_ops; i++)
-        if (!step(run, &tape->ops[i]))
-            return false;
+    if (!run_ops(run))
+        return false;
     pass->calls = run->n_calls;
     pass->waited_ns = device->waited_ns(device) - waited_ns;
     run->allocator->counts(run->allocator, &pass->counts);

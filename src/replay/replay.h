@@ -24,6 +24,13 @@ enum vpmm_replay_through {
 
 #define VPMM_REPLAY_SIMULATED (-1)
 
+/* Told of each operation before it is replayed, and of each limit that is tried. */
+struct vpmm_replay_watcher {
+    void (*step)(void *self, uint64_t n_done, uint64_t n_all); /* of all passes of one replay */
+    void (*tell)(void *self, uint64_t limit_bytes, bool completes);
+    void *self;
+};
+
 struct vpmm_replay_options {
     enum vpmm_replay_through through; /* on the simulated device the pool */
     int gpu;                          /* its number, or VPMM_REPLAY_SIMULATED */
@@ -32,7 +39,8 @@ struct vpmm_replay_options {
     uint64_t lag_ns; /* from each free to the end of work that is queued before it; simulated */
     /* Of the pool, as in struct vpmm_heap_params. */
     uint64_t page_bytes, extent_pages_max, slack_bytes, slack_percent, spare_percent;
-    uint64_t limit_bytes, limit_percent; /* of the device; 0 both: none */
+    uint64_t limit_bytes, limit_percent;       /* of the device; 0 both: none */
+    const struct vpmm_replay_watcher *watcher; /* NULL: nobody */
 };
 
 /* What the mallocs and frees of one pass cost. On the simulated device all but own_ns and the
@@ -88,18 +96,11 @@ void vpmm_replay_result_finish(struct vpmm_replay_result *result);
 uint64_t vpmm_replay_live_peak(const struct vpmm_replay_result *result);
 uint64_t vpmm_replay_held_peak(const struct vpmm_replay_result *result);
 
-/* Told of each limit that is tried; NULL: nobody. */
-struct vpmm_replay_watcher {
-    void (*tell)(void *self, uint64_t limit_bytes, bool completes);
-    void *self;
-};
-
 /* A limit of whole pages with which every pass completes, and with a page less does not, found on
  * the simulated device with the options of the pool. False: it does not complete without a limit
  * either, or cannot be replayed; `message_out` says why. */
 VPMM_MUST_CHECK bool vpmm_replay_find_limit(const struct vpmm_tape *tape,
                                             const struct vpmm_replay_options *options,
-                                            const struct vpmm_replay_watcher *watcher,
                                             uint64_t *limit_out,
                                             char message_out[static VPMM_REPLAY_MESSAGE_BYTES]);
 

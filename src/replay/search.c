@@ -26,7 +26,6 @@ uint64_t vpmm_replay_held_peak(const struct vpmm_replay_result *result)
 struct search {
     const struct vpmm_tape *tape;
     struct vpmm_replay_options options;
-    const struct vpmm_replay_watcher *watcher;
     char *message;
 };
 
@@ -48,8 +47,9 @@ static bool try_limit(struct search *search, uint64_t limit_bytes, struct trial 
     for (unsigned i = 0; i < result.n_passes; i++)
         trial_out->completes &= result.passes[i].refused == 0;
     vpmm_replay_result_finish(&result);
-    if (search->watcher && limit_bytes)
-        search->watcher->tell(search->watcher->self, limit_bytes, trial_out->completes);
+    const struct vpmm_replay_watcher *watcher = search->options.watcher;
+    if (watcher && limit_bytes)
+        watcher->tell(watcher->self, limit_bytes, trial_out->completes);
     return true;
 }
 
@@ -77,10 +77,9 @@ static bool find_enough(struct search *search, uint64_t *limit_out, struct trial
 }
 
 bool vpmm_replay_find_limit(const struct vpmm_tape *tape, const struct vpmm_replay_options *options,
-                            const struct vpmm_replay_watcher *watcher, uint64_t *limit_out,
-                            char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
+                            uint64_t *limit_out, char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
 {
-    struct search search = {tape, *options, watcher, message_out};
+    struct search search = {tape, *options, message_out};
     struct trial trial;
     uint64_t enough_bytes, live_bytes;
     search.options.through = VPMM_REPLAY_POOL;
