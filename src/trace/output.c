@@ -67,11 +67,14 @@ static int open_named(struct vpmm_trace_output *output, const char *path)
     if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
         return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     memcpy(output->path, path, strlen(path) + 1);
-    /* A link stays one: the file that it leads to may be what is read just now. */
+    /* A link stays one: the file that it leads to may be what is read just now. One of /proc may
+     * lead to a file without a name. */
     bool is_link = lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
-    if (is_link && !realpath(path, output->path))
-        return -1;
-    return open_beside(output);
+    bool is_beyond = is_link && !realpath(path, output->path);
+    if (!is_beyond)
+        return open_beside(output);
+    output->path[0] = '\0';
+    return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
 }
 
 bool vpmm_trace_output_open(struct vpmm_trace_output *output, const char *path)

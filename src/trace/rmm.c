@@ -114,10 +114,10 @@ static const char *read_line(struct vpmm_trace_reader *reader, struct vpmm_trace
     return read_time(reader, fields[1], item);
 }
 
-/* A request for no bytes, and the free of what it got. */
+/* No line, or the free of what a request for no bytes got. */
 static bool is_nothing(const struct vpmm_trace_entry *entry)
 {
-    return entry->address == 0 && !(entry->flags & VPMM_TRACE_IS_FAILED);
+    return entry->address == 0 && entry->kind != VPMM_TRACE_MALLOC;
 }
 
 static bool next(struct vpmm_trace_reader *reader, struct vpmm_trace_item *item_out)

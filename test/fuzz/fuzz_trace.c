@@ -22,7 +22,7 @@
 struct account {
     uint64_t n_items, n_mallocs, n_frees, n_made_up, live_bytes;
     uint64_t digest;     /* of all items in their order */
-    uint64_t sum;        /* of those that can be in a file of our own, in any order */
+    uint64_t order;      /* of those that can be in a file of our own, without their times */
     uint64_t is_damaged; /* 0 or 1: no byte of this is padding */
 };
 
@@ -43,11 +43,12 @@ static void digest_item(struct account *account, const struct vpmm_trace_item *i
 {
     const struct vpmm_trace_entry *entry = &item->entry;
     uint64_t own = digest(digest(entry->kind, entry->address), item->thread);
-    own = digest(digest(digest(own, entry->ns), entry->stream), entry->duration_ns);
-    account->digest = digest(digest(digest(account->digest, own), entry->bytes), item->moment_ns);
+    own = digest(digest(own, entry->stream), entry->duration_ns);
+    account->digest = digest(digest(digest(account->digest, own), entry->bytes), entry->ns);
+    account->digest = digest(account->digest, item->moment_ns);
     account->n_made_up += item->is_made_up;
     if (!item->is_made_up && entry->kind < VPMM_TRACE_KINDS)
-        account->sum += own;
+        account->order = digest(account->order, own);
 }
 
 static void count_item(struct account *account, struct vpmm_live *live,
@@ -129,7 +130,7 @@ static void check_form(struct vpmm_trace_reader *reader, const struct account *a
     vpmm_trace_close(again);
     assert_false(second.is_damaged);
     if (form == VPMM_TRACE_FORM_VPMM) {
-        assert_true(second.sum == account->sum);
+        assert_true(second.order == account->order);
         return;
     }
     assert_true(second.n_items == account->n_items - left_out.queued - left_out.failed -

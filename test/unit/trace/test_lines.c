@@ -160,7 +160,7 @@ static void test_rmm_items_are_as_they_stand(void **state)
     vpmm_trace_close(reader);
 }
 
-static void test_rmm_requests_for_nothing_are_nothing(void **state)
+static void test_rmm_frees_of_nothing_are_nothing(void **state)
 {
     struct vpmm_trace_reader *reader =
         file_open(file_of_text("1,10:00:00.000001,free,(nil),0,(nil)\n"
@@ -169,6 +169,8 @@ static void test_rmm_requests_for_nothing_are_nothing(void **state)
                   VPMM_TRACE_FORM_RMM);
     (void)state;
     struct vpmm_trace_item item = file_next(reader);
+    assert_true(item.entry.kind == VPMM_TRACE_MALLOC && !item.is_known);
+    item = file_next(reader);
     assert_true(item.is_known && item.entry.address == 0x100 && item.entry.stream == 0);
     assert_int_equal(item.moment_ns, 2000);
     file_end(reader, NULL);
@@ -264,7 +266,7 @@ int main(void)
         cmocka_unit_test(test_a_line_that_is_too_long_is_named),
         cmocka_unit_test(test_compressed_lines_are_read_and_a_cut_is_told),
         cmocka_unit_test(test_rmm_items_are_as_they_stand),
-        cmocka_unit_test(test_rmm_requests_for_nothing_are_nothing),
+        cmocka_unit_test(test_rmm_frees_of_nothing_are_nothing),
         cmocka_unit_test(test_rmm_times_are_not_years_apart),
         cmocka_unit_test(test_more_than_an_address_space_is_not_live),
         cmocka_unit_test(test_a_bad_line_of_rmm_is_named),
