@@ -2,66 +2,87 @@
 """Reads a PyTorch memory snapshot from standard input and writes a trace of the library's own form to standard output, which
 is a file. `vpmm trace` and `vpmm replay` start it. What is wrong is one line on standard error, and exit status 2."""
 import gc
+import os
+import resource
 import sys
 from heapq import merge
 from pathlib import Path
-from typing import Dict, Iterator, Set, Tuple
+from typing import Dict, Iterable, Iterator, Set, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import native  # noqa: E402
-from history import live_before, mapped_before  # noqa: E402
-from plain_pickle import NotPlain, load  # noqa: E402
-from snapshot import (ALLOC, FREE_COMPLETED, FREE_REQUESTED, MAP, OOM, UNMAP, Device, Event,  # noqa: E402
+from history import before  # noqa: E402
+from plain_pickle import NotPlain, Walk  # noqa: E402
+from snapshot import (ALLOC, FREE_COMPLETED, FREE_REQUESTED, MAP, OOM, UNMAP, WORDS, Device, Items,  # noqa: E402
                       NotSnapshot, devices_of)
+from spool import Event, Spool  # noqa: E402
+
+# What no file should need: most of it is the interpreter's own, and what is live in a snapshot takes a few times its bytes.
+MEMORY_LEAST = 1 << 29
+MEMORY_A_BYTE = 16
+
+# Action: kinds of entries and their flags.
+ENTRIES = {ALLOC: ([native.MALLOC], native.IS_ASYNC), OOM: ([native.MALLOC], native.IS_ASYNC | native.IS_FAILED),
+           FREE_REQUESTED: ([native.FREE], native.IS_ASYNC), FREE_COMPLETED: ([native.FREE], native.IS_ASYNC),
+           MAP: ([native.GROW], 0), UNMAP: ([native.UNMAP, native.RELEASE], 0)}
+
+
+def limit_memory(file_bytes: int) -> None:
+    wanted = MEMORY_LEAST + MEMORY_A_BYTE * file_bytes
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY or wanted < most:
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
 
 
 def write_before(writer: native.Writer, number: int, device: Device) -> None:
-    for address, n_bytes in mapped_before(device):
+    mapped, live = before(device)
+    for address, n_bytes in mapped:
         writer.add(native.GROW, 0, address, n_bytes, 0, number)
-    for address, (n_bytes, stream) in live_before(device).items():
+    for address, (n_bytes, stream) in live.items():
         if address:
             writer.add(native.MALLOC, 0, address, n_bytes, stream, number, native.IS_ASYNC)
 
 
-def write_event(writer: native.Writer, number: int, us: int, event: Event, requested: Set[Tuple[int, int]]) -> None:
-    """`requested`: blocks of which the free was asked for; that it is complete later is no free of its own."""
-    block = (number, event.address)
-    if event.action == FREE_COMPLETED and block in requested:
-        requested.discard(block)
+def write_event(writer: native.Writer, number: int, us: int, event: Event, requested: Set[int]) -> None:
+    """`requested`: blocks of the device of which the free was asked for; that it is complete later is no free of its own."""
+    _, address, n_bytes, stream, action = event
+    if action == FREE_COMPLETED and address in requested:
+        requested.discard(address)
         return
-    if event.action == FREE_REQUESTED:
-        requested.add(block)
-    kinds = {ALLOC: [native.MALLOC], OOM: [native.MALLOC], FREE_REQUESTED: [native.FREE], FREE_COMPLETED: [native.FREE],
-             MAP: [native.GROW], UNMAP: [native.UNMAP, native.RELEASE]}[event.action]
-    flags = {ALLOC: native.IS_ASYNC, OOM: native.IS_ASYNC | native.IS_FAILED, FREE_REQUESTED: native.IS_ASYNC,
-             FREE_COMPLETED: native.IS_ASYNC}.get(event.action, 0)
+    if action == FREE_REQUESTED:
+        requested.add(address)
+    kinds, flags = ENTRIES[action]
     for kind in kinds:
-        writer.add(kind, us, event.address, event.n_bytes, event.stream, number, flags)
+        writer.add(kind, us, address, n_bytes, stream, number, flags)
 
 
 def events_of(devices: Dict[int, Device]) -> Iterator[Tuple[int, int, Event]]:
     """(time, device, event) of all devices in the order of time."""
-    return merge(*([(event.us, number, event) for event in device.events] for number, device in sorted(devices.items())),
+    def tagged(number: int, events: Iterable[Event]) -> Iterator[Tuple[int, int, Event]]:
+        return ((event.us, number, event) for event in events)
+    return merge(*(tagged(number, device.events) for number, device in sorted(devices.items()) if device.events),
                  key=lambda item: item[:2])
 
 
 def write(devices: Dict[int, Device]) -> None:
-    start_us = min((device.events[0].us for device in devices.values() if device.events), default=0)
-    requested: Set[Tuple[int, int]] = set()
+    start_us = min((next(iter(device.events)).us for device in devices.values() if device.events), default=0)
+    requested: Dict[int, Set[int]] = {number: set() for number in devices}
     writer = native.Writer(sys.stdout.buffer, "PyTorch", start_us)
     for number, device in sorted(devices.items()):
         write_before(writer, number, device)
     for us, number, event in events_of(devices):
-        write_event(writer, number, us - start_us, event, requested)
+        write_event(writer, number, us - start_us, event, requested[number])
     writer.finish()
 
 
 def main() -> int:
     # Nothing here refers to itself, and looking for what does takes longer than all the rest.
     gc.disable()
+    limit_memory(os.fstat(sys.stdin.fileno()).st_size)
     try:
-        write(devices_of(load(sys.stdin.buffer)))
+        spool = Spool()
+        write(devices_of(Walk(sys.stdin.buffer, WORDS, lambda: Items(spool)).run()))
     except (NotPlain, NotSnapshot) as error:
         print(f"not a snapshot of PyTorch: {error}"[:200].replace("\n", " "), file=sys.stderr)
         return 2

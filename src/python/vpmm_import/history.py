@@ -33,26 +33,19 @@ class Ranges:
         return [(start, end - start) for start, end in zip(self._starts, self._ends)]
 
 
-def mapped_before(device: Device) -> List[Tuple[int, int]]:
-    """(address, bytes)"""
-    ranges = Ranges()
-    for address, n_bytes in device.mapped:
+def before(device: Device) -> Tuple[List[Tuple[int, int]], Dict[int, Tuple[int, int]]]:
+    """What was mapped: (address, bytes); and what was live: address: bytes, stream."""
+    ranges, live = Ranges(), dict(device.live)
+    for address, n_bytes in sorted(device.mapped):
         if n_bytes:
             ranges.add(address, address + n_bytes)
-    for event in reversed(device.events):
-        if event.n_bytes and event.action == MAP:
-            ranges.remove(event.address, event.address + event.n_bytes)
-        elif event.n_bytes and event.action == UNMAP:
-            ranges.add(event.address, event.address + event.n_bytes)
-    return ranges.all()
-
-
-def live_before(device: Device) -> Dict[int, Tuple[int, int]]:
-    """address: bytes, stream"""
-    live = dict(device.live)
-    for event in reversed(device.events):
-        if event.action == ALLOC:
-            live.pop(event.address, None)
-        elif event.action in (FREE_REQUESTED, FREE_COMPLETED):
-            live[event.address] = (event.n_bytes, event.stream)
-    return live
+    for _, address, n_bytes, stream, action in reversed(device.events):
+        if action == ALLOC:
+            live.pop(address, None)
+        elif action in (FREE_REQUESTED, FREE_COMPLETED):
+            live[address] = (n_bytes, stream)
+        elif n_bytes and action == MAP:
+            ranges.remove(address, address + n_bytes)
+        elif n_bytes and action == UNMAP:
+            ranges.add(address, address + n_bytes)
+    return ranges.all(), live
