@@ -6,8 +6,9 @@ import os
 import resource
 import sys
 from heapq import merge
+from itertools import starmap
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, Set, Tuple
+from typing import Dict, Iterator, Set, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -44,35 +45,27 @@ def write_before(writer: native.Writer, number: int, device: Device) -> None:
             writer.add(native.MALLOC, 0, address, n_bytes, stream, number, native.IS_ASYNC)
 
 
-def write_event(writer: native.Writer, number: int, us: int, event: Event, requested: Set[int]) -> None:
-    """`requested`: blocks of the device of which the free was asked for; that it is complete later is no free of its own."""
-    _, address, n_bytes, stream, action = event
-    if action == FREE_COMPLETED and address in requested:
-        requested.discard(address)
-        return
-    if action == FREE_REQUESTED:
-        requested.add(address)
-    kinds, flags = ENTRIES[action]
-    for kind in kinds:
-        writer.add(kind, us, address, n_bytes, stream, number, flags)
-
-
-def events_of(devices: Dict[int, Device]) -> Iterator[Tuple[int, int, Event]]:
-    """(time, device, event) of all devices in the order of time."""
-    def tagged(number: int, events: Iterable[Event]) -> Iterator[Tuple[int, int, Event]]:
-        return ((event.us, number, event) for event in events)
-    return merge(*(tagged(number, device.events) for number, device in sorted(devices.items()) if device.events),
-                 key=lambda item: item[:2])
+def events_of(number: int, device: Device) -> Iterator[Tuple[int, int, Event]]:
+    """(time, device, event)"""
+    return ((event[0], number, event) for event in device.events)
 
 
 def write(devices: Dict[int, Device]) -> None:
-    start_us = min((next(iter(device.events)).us for device in devices.values() if device.events), default=0)
-    requested: Dict[int, Set[int]] = {number: set() for number in devices}
+    start_us = min((next(iter(device.events))[0] for device in devices.values() if device.events), default=0)
     writer = native.Writer(sys.stdout.buffer, "PyTorch", start_us)
     for number, device in sorted(devices.items()):
         write_before(writer, number, device)
-    for us, number, event in events_of(devices):
-        write_event(writer, number, us - start_us, event, requested[number])
+    # Blocks of each device of which the free was asked for; that it is complete later is no free of its own.
+    requested: Dict[int, Set[int]] = {number: set() for number in devices}
+    for us, number, (_, address, n_bytes, stream, action) in merge(*starmap(events_of, devices.items())):
+        if action == FREE_COMPLETED and address in requested[number]:
+            requested[number].discard(address)
+            continue
+        if action == FREE_REQUESTED:
+            requested[number].add(address)
+        kinds, flags = ENTRIES[action]
+        for kind in kinds:
+            writer.add(kind, us - start_us, address, n_bytes, stream, number, flags)
     writer.finish()
 
 

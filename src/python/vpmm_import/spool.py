@@ -3,18 +3,14 @@
 import struct
 import tempfile
 from array import array
-from typing import Iterator, NamedTuple
+from typing import Iterator, Tuple
 
 RECORD = struct.Struct("<QQQQB")
 CHUNK_BYTES = 2000 * RECORD.size
 
 
-class Event(NamedTuple):
-    us: int
-    address: int
-    n_bytes: int
-    stream: int
-    action: int
+# Microseconds, address, bytes, stream, action.
+Event = Tuple[int, int, int, int, int]
 
 
 class Spool:
@@ -48,7 +44,7 @@ class Events:
         return bool(self._places or self._open)
 
     def add(self, *event: int) -> None:
-        """Takes what an Event has. Raises struct.error where one is no number from 0 to 2^64 - 1."""
+        """Takes what an event has. Raises struct.error where one is no number from 0 to 2^64 - 1."""
         self._open += RECORD.pack(*event)
         if len(self._open) >= CHUNK_BYTES:
             self._places.append(self._spool.add(self._open))
@@ -56,10 +52,10 @@ class Events:
 
     def __iter__(self) -> Iterator[Event]:
         for place in self._places:
-            yield from map(Event._make, RECORD.iter_unpack(self._spool.read(place, CHUNK_BYTES)))
-        yield from map(Event._make, RECORD.iter_unpack(self._open))
+            yield from RECORD.iter_unpack(self._spool.read(place, CHUNK_BYTES))
+        yield from RECORD.iter_unpack(self._open)
 
     def __reversed__(self) -> Iterator[Event]:
-        yield from map(Event._make, reversed(list(RECORD.iter_unpack(self._open))))
+        yield from reversed(list(RECORD.iter_unpack(self._open)))
         for place in reversed(self._places):
-            yield from map(Event._make, reversed(list(RECORD.iter_unpack(self._spool.read(place, CHUNK_BYTES)))))
+            yield from reversed(list(RECORD.iter_unpack(self._spool.read(place, CHUNK_BYTES))))
