@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -185,6 +186,13 @@ bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64
         done += written > 0 ? (uint64_t)written / sizeof zeros * sizeof zeros : 0;
     }
     return true;
+}
+
+bool vpmm_trace_file_map(struct vpmm_trace_file *file, void *address, uint64_t begin,
+                         uint64_t bytes)
+{
+    return is_at_hand(file) && mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                                    file->fd, (off_t)begin) != MAP_FAILED;
 }
 
 void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes)

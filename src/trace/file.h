@@ -19,6 +19,11 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_trace_file_open(struct vpmm_trace_file *fi
  * there is no room for all of them (`errno` tells). */
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes);
 
+/* Shows so many bytes of the file from `begin` on at `address`, in place of what is there; all are
+ * multiples of a page. False: `errno` tells. */
+bool vpmm_trace_file_map(struct vpmm_trace_file *file, void *address, uint64_t begin,
+                         uint64_t bytes);
+
 /* What an error number means here; static. */
 const char *vpmm_trace_file_fault(int number);
 

@@ -82,21 +82,57 @@ static uint64_t mapped_bytes_max(uint64_t max_bytes)
     return bytes;
 }
 
-/* False: `errno` tells. */
+static uint64_t offset_of(uint64_t number)
+{
+    return VPMM_TRACE_HEADER_BYTES + number * VPMM_TRACE_CHUNK_BYTES;
+}
+
+static void *chunk_at(const struct vpmm_recorder *recorder, uint64_t number)
+{
+    return (char *)recorder->header + offset_of(number);
+}
+
+static uint64_t page_end(uint64_t bytes)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+/* The file is seen up to `begin` and now up to `end`. */
+static bool show(struct vpmm_recorder *recorder, uint64_t begin, uint64_t end)
+{
+    uint64_t first = page_end(begin), bytes = page_end(end) - first;
+    return bytes == 0 ||
+           vpmm_trace_file_map(&recorder->file, (char *)recorder->header + first, first, bytes);
+}
+
+static void hide(struct vpmm_recorder *recorder, uint64_t begin, uint64_t end)
+{
+    uint64_t first = page_end(begin);
+    (void)mprotect((char *)recorder->header + first, page_end(end) - first, PROT_NONE);
+}
+
+/* There are addresses for all that the file may become, but no more of it is seen than there is:
+ * who looks through a process's memory, as leak checkers do, would fault on each page beyond the
+ * end of a file. False: `errno` tells. */
 static bool map_file(struct vpmm_recorder *recorder, uint64_t max_bytes)
 {
     uint64_t bytes = mapped_bytes_max(max_bytes);
     void *address;
-    while ((address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, recorder->file.fd,
-                           0)) == MAP_FAILED &&
+    while ((address = mmap(NULL, page_end(bytes), PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) == MAP_FAILED &&
            bytes > VPMM_TRACE_HEADER_BYTES + WINDOW_BYTES)
         bytes /= 2;
     if (address == MAP_FAILED)
         return false;
     recorder->header = address;
-    recorder->mapped_bytes = bytes;
+    recorder->mapped_bytes = page_end(bytes);
     recorder->chunks_max = (bytes - VPMM_TRACE_HEADER_BYTES) / VPMM_TRACE_CHUNK_BYTES;
-    return true;
+    if (show(recorder, 0, VPMM_TRACE_HEADER_BYTES))
+        return true;
+    (void)munmap(address, recorder->mapped_bytes);
+    recorder->header = NULL;
+    return false;
 }
 
 static void copy_name(char *name_out, size_t room, const char *name)
@@ -159,11 +195,6 @@ static void give_file(struct vpmm_recorder *recorder)
     vpmm_atomic_store(&recorder->is_making_room, 0);
 }
 
-static void *chunk_at(const struct vpmm_recorder *recorder, uint64_t number)
-{
-    return (char *)recorder->header + VPMM_TRACE_HEADER_BYTES + number * VPMM_TRACE_CHUNK_BYTES;
-}
-
 /* With the file. What was written a while ago need not stay mapped; it is in the file. */
 static void extend(struct vpmm_recorder *recorder)
 {
@@ -171,9 +202,10 @@ static void extend(struct vpmm_recorder *recorder)
     uint64_t n = recorder->chunks_max - n_ready;
     if (n > WINDOW)
         n = WINDOW;
-    uint64_t begin = VPMM_TRACE_HEADER_BYTES + n_ready * VPMM_TRACE_CHUNK_BYTES;
+    uint64_t begin = offset_of(n_ready), end = offset_of(n_ready + n);
     if (n == 0 || vpmm_atomic_load(&recorder->is_full) ||
-        !vpmm_trace_file_extend(&recorder->file, begin, n * VPMM_TRACE_CHUNK_BYTES)) {
+        !vpmm_trace_file_extend(&recorder->file, begin, end - begin) ||
+        !show(recorder, begin, end)) {
         vpmm_atomic_store(&recorder->is_full, 1);
         return;
     }
@@ -287,7 +319,8 @@ void vpmm_recorder_end(struct vpmm_recorder *recorder)
     if (used > n_ready)
         used = n_ready;
     vpmm_atomic_store(shared32(&recorder->header->is_ended), 1);
-    vpmm_trace_file_cut(&recorder->file, VPMM_TRACE_HEADER_BYTES + used * VPMM_TRACE_CHUNK_BYTES);
+    hide(recorder, offset_of(used), offset_of(n_ready));
+    vpmm_trace_file_cut(&recorder->file, offset_of(used));
     give_file(recorder);
 }
 

@@ -34,7 +34,7 @@ struct vpmm_trace_clock {
 /* All zero before it is opened; stays where it is. */
 struct vpmm_recorder {
     struct vpmm_trace_file file;      /* of whoever makes room */
-    struct vpmm_trace_header *header; /* the file, mapped, with what may become of it */
+    struct vpmm_trace_header *header; /* the file, with addresses for what may become of it */
     uint64_t mapped_bytes;
     struct vpmm_trace_clock clock;
     uint64_t chunks_max;             /* that fit into the mapping and VPMM_TRACE_MAX */

@@ -114,6 +114,48 @@ void a_link_stays_a_link(void **state)
     trace_forget(&trace);
 }
 
+/* Fails on a page that is mapped and lies beyond the end of the file. */
+static void assert_shown_is_there(const char *path)
+{
+    char line[512];
+    struct stat found;
+    unsigned n = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    assert_int_equal(stat(path, &found), 0);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long begin, end, offset;
+        char rights[8];
+        if (!strstr(line, path) ||
+            sscanf(line, "%lx-%lx %7s %lx", &begin, &end, rights, &offset) != 4 || rights[0] != 'r')
+            continue;
+        n++;
+        assert_true(offset + (end - begin) <=
+                    (unsigned long)found.st_size + (unsigned long)sysconf(_SC_PAGESIZE) - 1);
+    }
+    assert_int_equal(fclose(maps), 0);
+    assert_true(n > 0);
+}
+
+/* A leak checker looks at all that can be read: a fault for each page that is not there would take
+ * it hours. */
+void no_more_is_mapped_than_there_is(void **state)
+{
+    (void)state;
+    struct vpmm_recorder_writer writer = {0};
+    const char *path = trace_path("t.trace");
+    trace_open(&recorder, path, 0);
+    assert_shown_is_there(path);
+    for (uint64_t n = 0; n < MANY; n++) {
+        trace_write(&recorder, &writer, 0, n);
+        if (n % 10000 == 0)
+            assert_shown_is_there(path);
+    }
+    vpmm_recorder_end(&recorder);
+    assert_shown_is_there(path);
+    vpmm_recorder_forget(&recorder);
+}
+
 static void assert_refused(const char *path, const char *expected)
 {
     const char *why = NULL;

@@ -260,6 +260,7 @@ int main(void)
         cmocka_unit_test(old_files_survive_a_refusal),
         cmocka_unit_test(low_descriptors_are_left_to_the_program),
         cmocka_unit_test(what_cannot_be_recorded_into_is_named),
+        cmocka_unit_test(no_more_is_mapped_than_there_is),
         cmocka_unit_test(two_do_not_record_into_one_file),
         cmocka_unit_test(a_strangers_file_is_left_alone),
         cmocka_unit_test(a_lost_file_ends_the_recording),

@@ -47,6 +47,7 @@ void a_link_stays_a_link(void **state);
 void old_files_survive_a_refusal(void **state);
 void low_descriptors_are_left_to_the_program(void **state);
 void what_cannot_be_recorded_into_is_named(void **state);
+void no_more_is_mapped_than_there_is(void **state);
 void two_do_not_record_into_one_file(void **state);
 void a_strangers_file_is_left_alone(void **state);
 void a_lost_file_ends_the_recording(void **state);
