@@ -4,7 +4,7 @@
  * recorded is in it whatever becomes of the process.
  *
  *     file   = header, then chunks one after the other
- *     chunk  = chunk header, then as many entries as it says; written by one thread
+ *     chunk  = chunk header, then as many entries as it says; written by one thread at a time
  *
  * Entries are put in order by the moment at which they took effect: ns, but of a request ns +
  * duration_ns. Then no block is given out again before it was freed, whatever the threads. Those of
@@ -17,9 +17,12 @@
 #include <stdint.h>
 
 #define VPMM_TRACE_MAGIC "VPMMTRC\n"
-#define VPMM_TRACE_VERSION 1u
+/* Version 1 had no shared chunks, and no entries of kind THREAD. */
+#define VPMM_TRACE_VERSION 2u
+#define VPMM_TRACE_VERSION_LEAST 1u
 #define VPMM_TRACE_HEADER_BYTES 4096u
-/* Room for 408 entries. A thread that ends leaves the rest of its last one unused. */
+/* Room for 408 entries. What a thread that ended left of its last one, another thread may go on
+ * with. */
 #define VPMM_TRACE_CHUNK_BYTES 16384u
 #define VPMM_TRACE_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 
@@ -40,8 +43,10 @@ struct vpmm_trace_header {
 struct vpmm_trace_chunk {
     uint32_t magic;
     uint32_t n_entries; /* whole ones; grows as they are written */
-    uint64_t thread;    /* its id in the system */
-    uint64_t reserved[6];
+    uint64_t thread;    /* its id in the system; of entries before the first of kind THREAD */
+    uint32_t is_shared; /* there may be entries of kind THREAD */
+    uint32_t reserved_word;
+    uint64_t reserved[5];
 };
 
 enum vpmm_trace_kind {
@@ -56,6 +61,7 @@ enum vpmm_trace_kind {
     VPMM_TRACE_STREAM_WAIT, /* `stream` was made to wait for work of another */
     VPMM_TRACE_FIGURES,     /* of `device`: `address` holds the bytes held, `bytes` those live, and
                                `stream` those pending; at most one a millisecond */
+    VPMM_TRACE_THREAD,      /* what follows in the chunk is of thread `address` */
     VPMM_TRACE_KINDS
 };
 

@@ -4,6 +4,7 @@
 
 #include "trace/clock.h"
 #include "trace/file.h"
+#include "trace/places.h"
 #include "vpmm/vpmm.h"
 
 #include <errno.h>
@@ -258,7 +259,7 @@ static void tell_given(struct vpmm_recorder *recorder, uint64_t n)
 }
 
 /* NULL: there is none. */
-static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
+static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder, uint64_t *number_out)
 {
     if (vpmm_atomic_load(&recorder->is_full) &&
         vpmm_atomic_load(&recorder->next) >= vpmm_atomic_load(&recorder->n_ready))
@@ -267,42 +268,80 @@ static struct vpmm_trace_chunk *take_chunk(struct vpmm_recorder *recorder)
     if (!has_room(recorder, number))
         return NULL;
     tell_given(recorder, number + 1);
+    *number_out = number;
     if (can_be_written(chunk_at(recorder, number)))
         return chunk_at(recorder, number);
     vpmm_atomic_store(&recorder->is_full, 1);
     return NULL;
 }
 
-/* A new chunk for the thread. False: there is none. */
-VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder,
-                                   struct vpmm_recorder_writer *writer)
+static void put(struct vpmm_recorder_writer *writer, const struct vpmm_trace_entry *entry)
 {
-    int saved_errno = errno, cancelling;
-    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    struct vpmm_trace_chunk *chunk = take_chunk(recorder);
-    vpmm_trace_clock_tune(&recorder->clock);
-    (void)pthread_setcancelstate(cancelling, &cancelling);
+    ((struct vpmm_trace_entry *)(writer->chunk + 1))[writer->n++] = *entry;
+    vpmm_atomic_store(shared32(&writer->chunk->n_entries), writer->n);
+}
+
+/* What an ended thread left of its chunk. False: nothing worth it. */
+static bool inherit_chunk(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *writer,
+                          uint64_t ns)
+{
+    uint64_t number;
+    if (!vpmm_trace_places_inherit(&recorder->places, writer->thread, &writer->place, &number)) {
+        writer->place = vpmm_trace_places_take(&recorder->places);
+        return false;
+    }
+    struct vpmm_trace_chunk *chunk = chunk_at(recorder, number);
+    if (!can_be_written(chunk))
+        return false;
+    uint32_t n = vpmm_atomic_load(shared32(&chunk->n_entries));
+    if (n > ENTRIES - 2)
+        return false;
+    writer->chunk = chunk;
+    writer->n = n;
+    vpmm_atomic_store(shared32(&chunk->is_shared), 1);
+    put(writer,
+        &(struct vpmm_trace_entry){.ns = ns, .kind = VPMM_TRACE_THREAD, .address = writer->thread});
+    return true;
+}
+
+static void take_own_chunk(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *writer)
+{
+    uint64_t number;
+    struct vpmm_trace_chunk *chunk = take_chunk(recorder, &number);
     if (chunk) {
-        if (!writer->thread)
-            writer->thread = (uint64_t)syscall(SYS_gettid);
         chunk->thread = writer->thread;
         vpmm_atomic_store(shared32(&chunk->magic), VPMM_TRACE_CHUNK_MAGIC);
+        vpmm_trace_places_tell(&recorder->places, writer->place, writer->thread, number);
     }
     writer->chunk = chunk;
     writer->n = 0;
+}
+
+/* A chunk with room for an entry of `ns`. False: there is none. */
+VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder,
+                                   struct vpmm_recorder_writer *writer, uint64_t ns)
+{
+    int saved_errno = errno, cancelling;
+    bool is_first = writer->thread == 0;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    if (is_first)
+        writer->thread = (uint32_t)syscall(SYS_gettid);
+    if (!is_first || !inherit_chunk(recorder, writer, ns))
+        take_own_chunk(recorder, writer);
+    vpmm_trace_clock_tune(&recorder->clock);
+    (void)pthread_setcancelstate(cancelling, &cancelling);
     errno = saved_errno;
-    return chunk != NULL;
+    return writer->chunk != NULL;
 }
 
 void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_recorder_writer *writer,
                          const struct vpmm_trace_entry *entry)
 {
-    if ((!writer->chunk || writer->n == ENTRIES) && !begin_chunk(recorder, writer)) {
+    if ((!writer->chunk || writer->n == ENTRIES) && !begin_chunk(recorder, writer, entry->ns)) {
         vpmm_atomic_add(shared64(&recorder->header->dropped), 1);
         return;
     }
-    ((struct vpmm_trace_entry *)(writer->chunk + 1))[writer->n++] = *entry;
-    vpmm_atomic_store(shared32(&writer->chunk->n_entries), writer->n);
+    put(writer, entry);
 }
 
 /* ---- the end ---- */

@@ -31,6 +31,14 @@ struct vpmm_trace_clock {
     uint64_t rate;                        /* nanoseconds in 2 to the 32 ticks */
 };
 
+/* Of more threads than this at one time, some leave the rest of a chunk unused. */
+#define VPMM_TRACE_PLACES 1024u
+
+struct vpmm_trace_places {
+    vpmm_atomic64 words[VPMM_TRACE_PLACES]; /* a thread and the chunk that it wrote last, or 0 */
+    vpmm_atomic32 n, hand;                  /* words in use; where the next look begins */
+};
+
 /* All zero before it is opened; stays where it is. */
 struct vpmm_recorder {
     struct vpmm_trace_file file;      /* of whoever makes room */
@@ -42,13 +50,15 @@ struct vpmm_recorder {
     vpmm_atomic64 n_ready;           /* chunks that the file has room for */
     vpmm_atomic32 is_full;           /* that is all of them */
     vpmm_atomic32 is_making_room;    /* a thread is */
+    struct vpmm_trace_places places;
 };
 
-/* What a thread writes into; all zero at first and in a forked child. */
+/* What a thread writes into, one for each; all zero at first and in a forked child. */
 struct vpmm_recorder_writer {
     struct vpmm_trace_chunk *chunk; /* NULL: none yet */
     uint32_t n;                     /* entries in it */
-    uint64_t thread;                /* 0: not asked for yet */
+    uint32_t thread;                /* 0: not asked for yet */
+    uint32_t place;                 /* among those of the recorder; VPMM_TRACE_PLACES: none */
 };
 
 /* Begins a new trace at `path`, which outlives the recorder, in place of what was there. INVALID:

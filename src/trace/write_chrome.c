@@ -87,6 +87,7 @@ static const char *call_text(const struct vpmm_trace_entry *entry)
         return "wait on the device";
     case VPMM_TRACE_NOTHING:
     case VPMM_TRACE_FIGURES:
+    case VPMM_TRACE_THREAD:
     case VPMM_TRACE_KINDS:
     default:
         return "";

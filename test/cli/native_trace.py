@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES = range(1, 10)
+MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, THREAD = range(1, 11)
 CACHE, HABIT, FIT, REVIVE, BY_STITCH, BY_GROW, POOL, CUDA = 1, 2, 3, 4, 5, 6, 7, 32
 IS_ASYNC, IS_FAILED = 1, 2
 HEADER_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, CHUNK_MAGIC = 4096, 16384, 64, 0x4B4E4843
@@ -14,14 +14,14 @@ def entry(kind, us, address=0, n_bytes=0, stream=0, path=0, device=0, flags=0, d
     return struct.pack("<QIBBBBQQQ", int(us * 1000), duration_ns, kind, path, device, flags, address, n_bytes, stream)
 
 
-def header(n_chunks=1, dropped=0, program=b"program", version=1, entry_bytes=40):
+def header(n_chunks=1, dropped=0, program=b"program", version=2, entry_bytes=40):
     head = struct.pack("<8sIIIIQQQQQII64s32s", b"VPMMTRC\n", version, HEADER_BYTES, CHUNK_BYTES, entry_bytes, 4711,
                        1_700_000_000_000_000_000, 0, n_chunks, dropped, 1, 0, program, b"0.1.0")
     return head.ljust(HEADER_BYTES, b"\0")
 
 
-def chunk(entries, thread=4711):
-    head = struct.pack("<IIQ", CHUNK_MAGIC, len(entries), thread).ljust(CHUNK_HEAD_BYTES, b"\0")
+def chunk(entries, thread=4711, is_shared=0):
+    head = struct.pack("<IIQI", CHUNK_MAGIC, len(entries), thread, is_shared).ljust(CHUNK_HEAD_BYTES, b"\0")
     return (head + b"".join(entries)).ljust(CHUNK_BYTES, b"\0")
 
 

@@ -27,6 +27,17 @@ class Parts(plotted.Case):
         self.assertEqual(max(shown.memory.live.level), 4 * MIB)
         self.assertEqual(shown.memory.live.level[-1], 0)
 
+    def test_threads_go_on_with_a_chunk(self):
+        """And a trace of the first version, which had no such chunks."""
+        import traces
+        entry = native.entry
+        entries = [entry(native.MALLOC, 1, BASE, 2 * MIB, 1), entry(native.THREAD, 2, 4712), entry(native.FREE, 3, BASE)]
+        path = self.folder / "shared.vpmm"
+        path.write_bytes(native.header() + native.chunk(entries, is_shared=1))
+        self.assertEqual(list(traces.read_native(path, "shared").entries["kind"]), [native.MALLOC, native.FREE])
+        path.write_bytes(native.header(version=1) + native.chunk(entries[::2]))
+        self.assertEqual(list(traces.read_native(path, "shared").entries["kind"]), [native.MALLOC, native.FREE])
+
     def test_an_address_given_out_twice(self):
         """The free is missing: the first block ends there, and is not counted with the second one."""
         shown = self.view([native.entry(native.MALLOC, at, BASE, MIB << at, 1) for at in range(3)])

@@ -50,7 +50,8 @@ static struct vpmm_trace_entry some_entry(struct input *input, uint64_t *ns)
 static void put_chunk(struct input *input, int fd, uint64_t number, uint64_t *ns)
 {
     uint64_t offset = VPMM_TRACE_HEADER_BYTES + number * CHUNK_BYTES, first = input_byte(input);
-    struct vpmm_trace_chunk chunk = {.magic = VPMM_TRACE_CHUNK_MAGIC, .thread = first % 4};
+    struct vpmm_trace_chunk chunk = {
+        .magic = VPMM_TRACE_CHUNK_MAGIC, .thread = first % 4, .is_shared = first % 3 == 0};
     uint32_t n = (uint32_t)(first / 4 % (ENTRIES_MOST + 1));
     for (uint32_t i = 0; i < n; i++) {
         const struct vpmm_trace_entry entry = some_entry(input, ns);

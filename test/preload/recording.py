@@ -118,6 +118,16 @@ class Threads(Recording):
         self.all_is_there(trace)
         self.balanced(run, trace)
 
+    def test_short_ones_share_room(self):
+        run, trace = self.traced("short")
+        self.balanced(run, trace)
+        self.assertEqual(trace.header["dropped"], 0)
+        calls = trace.of("malloc", "free")
+        self.assertEqual([entry.kind for entry in calls], ["malloc", "free"] * 1000)
+        self.assertTrue(all(one.thread == other.thread for one, other in zip(calls[::2], calls[1::2])))
+        self.assertGreater(len({entry.thread for entry in calls}), 500)
+        self.assertLess(trace.bytes, 1 * MIB)
+
     def test_calls_after_all_descriptors_were_closed(self):
         run, trace = self.traced("closes")
         self.all_is_there(trace)

@@ -4,10 +4,10 @@ import collections
 import struct
 
 HEADER = struct.Struct("<8s4I5Q2I64s32s")
-CHUNK = struct.Struct("<IIQ48x")
+CHUNK = struct.Struct("<IIQI44x")
 ENTRY = struct.Struct("<QI4B3Q")
 CHUNK_MAGIC = 0x4b4e4843
-KINDS = ["nothing", "malloc", "free", "grow", "stitch", "unmap", "release", "host_wait", "stream_wait", "figures"]
+KINDS = ["nothing", "malloc", "free", "grow", "stitch", "unmap", "release", "host_wait", "stream_wait", "figures", "thread"]
 PATHS = ["nobody", "cache", "habit", "fit", "revive", "stitch", "grow", "pool"]
 REASONS = ["cuda", "small", "large", "capturing", "no_context", "no_vmm", "explicit_pool", "other_pool", "pool_limit",
            "no_peer", "no_ipc", "disabled", "limited", "full", "other"]
@@ -32,7 +32,7 @@ class Trace:
         self.header = dict(zip(names, HEADER.unpack_from(data)))
         for name in ("program", "vpmm_version"):
             self.header[name] = self.header[name].split(b"\0")[0].decode()
-        assert self.header["magic"] == b"VPMMTRC\n" and self.header["version"] == 1
+        assert self.header["magic"] == b"VPMMTRC\n" and self.header["version"] == 2
         assert self.header["chunk_bytes"] == 16384 and self.header["entry_bytes"] == ENTRY.size
         self.chunks = [self.read_chunk(data, i) for i in range(self.header["n_chunks"])]
         self.entries = sorted((entry for chunk in self.chunks for entry in chunk),
@@ -40,7 +40,7 @@ class Trace:
 
     def read_chunk(self, data, number):
         at = self.header["header_bytes"] + number * self.header["chunk_bytes"]
-        magic, n, thread = CHUNK.unpack_from(data, at)
+        magic, n, thread, is_shared = CHUNK.unpack_from(data, at)
         if magic != CHUNK_MAGIC:
             assert not any(data[at:at + self.header["chunk_bytes"]])
             return []
@@ -48,6 +48,10 @@ class Trace:
         for i in range(n):
             ns, duration, kind, path, device, flags, address, bytes_, stream = ENTRY.unpack_from(
                 data, at + CHUNK.size + i * ENTRY.size)
+            if KINDS[kind] == "thread":
+                assert is_shared
+                thread = address
+                continue
             entries.append(Entry(ns, duration, KINDS[kind], path_name(path), device, flags, address, bytes_, stream, thread))
         return entries
 

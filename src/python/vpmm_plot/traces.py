@@ -13,19 +13,19 @@ import numpy
 
 from failures import Failure, Wrong
 
-MAGIC, VERSION = b"VPMMTRC\n", 1
+MAGIC, VERSIONS = b"VPMMTRC\n", (1, 2)
 HEADER = numpy.dtype([
     ("magic", "S8"), ("version", "<u4"), ("header_bytes", "<u4"), ("chunk_bytes", "<u4"), ("entry_bytes", "<u4"),
     ("pid", "<u8"), ("start_unix_ns", "<u8"), ("max_bytes", "<u8"), ("n_chunks", "<u8"), ("dropped", "<u8"),
     ("is_ended", "<u4"), ("reserved", "<u4"), ("program", "S64"), ("vpmm_version", "S32")])
-CHUNK = numpy.dtype([("magic", "<u4"), ("n_entries", "<u4"), ("thread", "<u8"), ("reserved", "<u8", 6)])
+CHUNK = numpy.dtype([("magic", "<u4"), ("n_entries", "<u4"), ("thread", "<u8"), ("is_shared", "<u4"), ("reserved", "<u4", 11)])
 ENTRY = numpy.dtype([
     ("ns", "<u8"), ("duration_ns", "<u4"), ("kind", "u1"), ("path", "u1"), ("device", "u1"), ("flags", "u1"),
     ("address", "<u8"), ("bytes", "<u8"), ("stream", "<u8")])
 HEADER_BYTES, CHUNK_MAGIC = 4096, 0x4b4e4843
 CHUNK_BYTES_LEAST, CHUNK_BYTES_MOST = 4096, 1 << 24
 
-NOTHING, MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, KINDS = range(11)
+NOTHING, MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, THREAD, KINDS = range(12)
 BY_REVIVE, BY_CUDA = 4, 32
 IS_FAILED = 2
 DEVICE_UNKNOWN = 255
@@ -71,8 +71,8 @@ def _head(path: Path, data: numpy.ndarray) -> numpy.void:
     if data.size < HEADER_BYTES:
         raise Wrong(f"{path}: the trace is cut off in its header, after {data.size} bytes")
     head = data[:HEADER.itemsize].view(HEADER)[0]
-    if head["version"] != VERSION:
-        raise Wrong(f"{path}: a trace of version {head['version']}; this command reads version {VERSION}")
+    if head["version"] not in VERSIONS:
+        raise Wrong(f"{path}: a trace of version {head['version']}; this command reads versions {VERSIONS[0]} to {VERSIONS[-1]}")
     if (head["header_bytes"] != HEADER_BYTES or head["entry_bytes"] != ENTRY.itemsize or head["chunk_bytes"] % 8 or
             not CHUNK_BYTES_LEAST <= head["chunk_bytes"] <= CHUNK_BYTES_MOST):
         raise Wrong(f"{path}: no trace: a header of {head['header_bytes']} bytes, chunks of {head['chunk_bytes']} and "
@@ -107,7 +107,7 @@ def _chunk(path: Path, data: numpy.ndarray, start: int, chunk_bytes: int) -> Opt
     if bad.any():
         at = start + CHUNK.itemsize + int(numpy.argmax(bad)) * ENTRY.itemsize
         raise Wrong(f"{path}: no entry of a trace at byte {at}")
-    return entries[entries["kind"] != NOTHING]
+    return entries[(entries["kind"] != NOTHING) & (entries["kind"] != THREAD)]
 
 
 def read_native(path: Path, label: str) -> Trace:

@@ -144,6 +144,28 @@ static void threads(void)
         (void)pthread_join(ids[i], NULL);
 }
 
+#define SHORT 1000
+
+static void *work_once(void *unused)
+{
+    CUdeviceptr address;
+    (void)unused;
+    must(cuCtxSetCurrent(context));
+    must(cuMemAlloc(&address, 2 * MIB));
+    must(cuMemFree(address));
+    return NULL;
+}
+
+static void short_threads(void)
+{
+    pthread_t id;
+    for (int i = 0; i < SHORT; i++) {
+        if (pthread_create(&id, NULL, work_once, NULL))
+            exit(1);
+        (void)pthread_join(id, NULL);
+    }
+}
+
 /* New memory, extents that move, zombies that are unmapped, memory that goes back. */
 static void moves(void)
 {
@@ -207,13 +229,10 @@ int main(int argc, char **argv)
         const char *name;
         void (*act)(void);
     } scenes[] = {
-        {"calls", calls},
-        {"threads", threads},
-        {"moves", moves},
-        {"dies", dies},
-        {"forks", forks},
-        {"closes", closes},
-        {"killed", dies_of_a_signal},
+        {"calls", calls},         {"threads", threads},
+        {"short", short_threads}, {"moves", moves},
+        {"dies", dies},           {"forks", forks},
+        {"closes", closes},       {"killed", dies_of_a_signal},
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) != 0)

@@ -93,8 +93,12 @@ static void look_at_chunk(struct trace *trace, uint64_t number)
     }
     assert_in_range(chunk->n_entries, 0, 408);
     assert_true(chunk->thread > 0);
-    for (uint32_t i = 0; i < chunk->n_entries; i++)
-        look_at(trace, &entries[i]);
+    for (uint32_t i = 0; i < chunk->n_entries; i++) {
+        if (entries[i].kind != VPMM_TRACE_THREAD)
+            look_at(trace, &entries[i]);
+        else
+            assert_true(chunk->is_shared && entries[i].address > 0);
+    }
 }
 
 void trace_read(struct trace *trace, const char *path)

@@ -53,6 +53,11 @@ void a_strangers_file_is_left_alone(void **state);
 void a_lost_file_ends_the_recording(void **state);
 void a_limit_on_files_ends_the_recording(void **state);
 
+/* Those of test_threads.c. */
+void short_threads_share_chunks(void **state);
+void living_threads_share_no_chunk(void **state);
+void what_is_no_chunk_any_more_is_not_gone_on_with(void **state);
+
 /* Those of test_clock.c. */
 void time_is_the_systems(void **state);
 void time_is_the_systems_without_a_counter(void **state);

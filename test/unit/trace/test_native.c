@@ -187,13 +187,104 @@ static void test_a_cut_is_told_after_what_is_there(void **state)
     vpmm_trace_close(reader);
 }
 
+static void share(int fd, uint32_t number)
+{
+    static const uint32_t is_shared = 1;
+    file_write(fd,
+               VPMM_TRACE_HEADER_BYTES + (uint64_t)number * VPMM_TRACE_CHUNK_BYTES +
+                   offsetof(struct vpmm_trace_chunk, is_shared),
+               &is_shared, sizeof is_shared);
+}
+
+static void test_threads_go_on_with_a_chunk_in_turn(void **state)
+{
+    const struct vpmm_trace_entry first[] = {
+        entry(VPMM_TRACE_MALLOC, 10, 0, 64, 8),  entry(VPMM_TRACE_THREAD, 20, 0, 13, 0),
+        entry(VPMM_TRACE_MALLOC, 20, 0, 128, 8), entry(VPMM_TRACE_THREAD, 25, 0, 14, 0),
+        entry(VPMM_TRACE_THREAD, 30, 0, 13, 0),  entry(VPMM_TRACE_FREE, 50, 0, 64, 0)};
+    const struct vpmm_trace_entry second[] = {entry(VPMM_TRACE_MALLOC, 15, 0, 256, 8),
+                                              entry(VPMM_TRACE_FREE, 40, 0, 128, 0)};
+    (void)state;
+    int fd = two_threads(first, N(first), second, N(second));
+    share(fd, 0);
+    struct vpmm_trace_reader *reader = file_open(fd, VPMM_TRACE_FORM_UNKNOWN);
+    expect(reader, VPMM_TRACE_MALLOC, 11, 10);
+    expect(reader, VPMM_TRACE_MALLOC, 12, 15);
+    expect(reader, VPMM_TRACE_MALLOC, 13, 20);
+    expect(reader, VPMM_TRACE_FREE, 12, 40);
+    expect(reader, VPMM_TRACE_FREE, 13, 50);
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
+/* A thread that has the number of an earlier one goes on with a chunk that is older than that
+ * one's. */
+static void test_a_thread_with_a_used_number_comes_after_the_first(void **state)
+{
+    enum {
+        n = 200
+    };
+    struct vpmm_trace_entry older[n + 2], newer[n];
+    (void)state;
+    older[0] = entry(VPMM_TRACE_MALLOC, 1, 0, 64, 8);
+    older[1] = entry(VPMM_TRACE_THREAD, 2000, 0, 12, 0);
+    for (unsigned i = 0; i < n; i++) {
+        newer[i] = entry(VPMM_TRACE_HOST_WAIT, 1000 + i, 0, 0, 0);
+        older[i + 2] = entry(VPMM_TRACE_HOST_WAIT, 2000 + i, 0, 0, 0);
+    }
+    int fd = two_threads(older, N(older), newer, N(newer));
+    share(fd, 0);
+    struct vpmm_trace_reader *reader = file_open(fd, VPMM_TRACE_FORM_UNKNOWN);
+    expect(reader, VPMM_TRACE_MALLOC, 11, 1);
+    for (unsigned i = 0; i < 2 * n; i++)
+        expect(reader, VPMM_TRACE_HOST_WAIT, 12, (i < n ? 1000 : 2000) + i % n);
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
+static void test_a_cut_in_a_shared_chunk_is_told(void **state)
+{
+    struct vpmm_trace_entry entries[100];
+    (void)state;
+    for (unsigned i = 0; i < N(entries); i++)
+        entries[i] = entry(i == 1 ? VPMM_TRACE_THREAD : VPMM_TRACE_HOST_WAIT, i, 0, 12, 0);
+    int fd = file_make();
+    file_put_header(fd, 1);
+    file_put_chunk(fd, 0, 11, entries, N(entries));
+    share(fd, 0);
+    assert_int_equal(ftruncate(fd, VPMM_TRACE_HEADER_BYTES + 64 + 70 * 40), 0);
+    struct vpmm_trace_reader *reader = file_open(fd, VPMM_TRACE_FORM_UNKNOWN);
+    expect(reader, VPMM_TRACE_HOST_WAIT, 11, 0);
+    for (unsigned i = 2; i < 70; i++)
+        expect(reader, VPMM_TRACE_HOST_WAIT, 12, i);
+    file_end(reader, "it is cut off in chunk 0 of 1");
+    vpmm_trace_close(reader);
+}
+
+static void test_files_of_the_first_version_are_read(void **state)
+{
+    const struct vpmm_trace_entry entries[] = {entry(VPMM_TRACE_MALLOC, 1, 0, 64, 8)};
+    const uint32_t version = 1;
+    (void)state;
+    int fd = two_threads(entries, 1, NULL, 0);
+    file_write(fd, 8, &version, sizeof version);
+    struct vpmm_trace_reader *reader = file_open(fd, VPMM_TRACE_FORM_UNKNOWN);
+    expect(reader, VPMM_TRACE_MALLOC, 11, 1);
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
 static void test_counts_and_kinds_that_cannot_be_are_told(void **state)
 {
     const struct vpmm_trace_entry wrong[] = {entry(VPMM_TRACE_KINDS, 1, 0, 64, 8)};
+    const struct vpmm_trace_entry unshared[] = {entry(VPMM_TRACE_THREAD, 1, 0, 12, 0)};
     const uint32_t n_wrong = 409;
     (void)state;
     struct vpmm_trace_reader *reader =
         file_open(two_threads(wrong, 1, NULL, 0), VPMM_TRACE_FORM_UNKNOWN);
+    file_end(reader, "thread 11 has an entry that cannot be, of kind 11");
+    vpmm_trace_close(reader);
+    reader = file_open(two_threads(unshared, 1, NULL, 0), VPMM_TRACE_FORM_UNKNOWN);
     file_end(reader, "thread 11 has an entry that cannot be, of kind 10");
     vpmm_trace_close(reader);
     int fd = two_threads(wrong, 0, NULL, 0);
@@ -215,7 +306,8 @@ static void test_a_header_that_cannot_be_is_refused(void **state)
         uint32_t value;
         const char *message;
     } cases[] = {
-        {8, 2, "file: its layout is version 2; this reads version 1"},
+        {8, 0, "file: its layout is version 0; this reads versions 1 to 2"},
+        {8, 3, "file: its layout is version 3; this reads versions 1 to 2"},
         {12, 16, "file: its header gives sizes that cannot be"},
         {16, 64, "file: its header gives sizes that cannot be"},
         {16, UINT32_MAX, "file: its header gives sizes that cannot be"},
@@ -250,6 +342,10 @@ int main(void)
         cmocka_unit_test(test_a_process_may_still_write),
         cmocka_unit_test(test_a_thread_goes_on_in_its_later_chunks),
         cmocka_unit_test(test_a_cut_is_told_after_what_is_there),
+        cmocka_unit_test(test_threads_go_on_with_a_chunk_in_turn),
+        cmocka_unit_test(test_a_thread_with_a_used_number_comes_after_the_first),
+        cmocka_unit_test(test_a_cut_in_a_shared_chunk_is_told),
+        cmocka_unit_test(test_files_of_the_first_version_are_read),
         cmocka_unit_test(test_counts_and_kinds_that_cannot_be_are_told),
         cmocka_unit_test(test_a_header_that_cannot_be_is_refused),
     };
