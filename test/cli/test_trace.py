@@ -2,8 +2,8 @@
 """`vpmm trace summary`: its figures, and its answers to what is wrong."""
 import gzip
 import json
-import re
 import os
+import re
 import resource
 import signal
 import subprocess
