@@ -156,19 +156,20 @@ static int add_assignment(struct order *order, const char *assignment)
 
 static int take_option(struct order *order, int found, const char *name, char **argv)
 {
-    if (optarg && !*optarg && found != OPTION_SET)
+    const char *value = optarg ? optarg : "";
+    if (optarg && !*value && found != OPTION_SET)
         return vpmm_cli_wrong(NAME, "--%s needs a value", name);
     switch (found) {
     case OPTION_SETTING:
-        return add_setting(order, name, strlen(name), optarg);
+        return add_setting(order, name, strlen(name), value);
     case OPTION_FREE_SYNC:
         return add_setting(order, name, strlen(name), "1");
     case OPTION_STATS:
-        return add_setting(order, name, strlen(name), optarg ? optarg : "1");
+        return add_setting(order, name, strlen(name), *value ? value : "1");
     case OPTION_SET:
-        return add_assignment(order, optarg);
+        return add_assignment(order, value);
     case OPTION_LIBRARY:
-        order->library = optarg;
+        order->library = value;
         return 0;
     case OPTION_TORCH:
         order->is_for_torch = true;
