@@ -117,6 +117,8 @@ int vpmm_cli_trace_open(const char *command, const char *path, enum vpmm_trace_f
                         struct vpmm_trace_reader **reader_out)
 {
     char message[MESSAGE_ROOM];
+    if (!*path)
+        return vpmm_cli_wrong(command, "the name of FILE is empty");
     bool is_input = strcmp(path, "-") == 0;
     const char *name = is_input ? "standard input" : path;
     int given = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);

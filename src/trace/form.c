@@ -27,9 +27,20 @@ enum vpmm_trace_form vpmm_trace_form_found(const char *head, size_t n)
     return looks_like_csv(head) ? VPMM_TRACE_FORM_CSV : VPMM_TRACE_FORM_UNKNOWN;
 }
 
+static bool has_known_version(const char *head, size_t n)
+{
+    uint32_t version = 0;
+    size_t at = offsetof(struct vpmm_trace_header, version);
+    if (n >= at + sizeof version)
+        memcpy(&version, head + at, sizeof version);
+    return version >= VPMM_TRACE_VERSION_LEAST && version <= VPMM_TRACE_VERSION;
+}
+
 bool vpmm_trace_form_may_be(enum vpmm_trace_form form, const char *head, size_t n)
 {
     enum vpmm_trace_form found = vpmm_trace_form_found(head, n);
+    if (found == VPMM_TRACE_FORM_VPMM && !has_known_version(head, n))
+        return false;
     switch (form) {
     case VPMM_TRACE_FORM_UNKNOWN:
         return found != VPMM_TRACE_FORM_UNKNOWN;

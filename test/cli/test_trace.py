@@ -147,7 +147,7 @@ class Refusals(Case):
     def test_arguments(self):
         trace = TRACES / "jax.csv.gz"
         for words, part in (([], "what is to be done"), (["show"], "'show' is neither"), (["summary"], "needs a FILE"),
-                            (["summary", trace, "b"], "also 'b'"), (["summary", "--jsn", trace], "no option --jsn"),
+                            (["summary", trace, "b"], "also 'b'"), (["summary", ""], "FILE is empty"), (["summary", "--jsn", trace], "no option --jsn"),
                             (["summary", trace, "--device"], "--device needs a value"),
                             (["summary", trace, "--device", "256"], "--device '256' is not accepted: it takes a number from 0 to 255"),
                             (["summary", trace, "--from", "tar"], "--from 'tar' is not accepted: it takes vpmm, csv, rmm or snapshot"),
@@ -171,13 +171,23 @@ class Refusals(Case):
         self.assertIn("what is read is a trace of this library, CSV", self.refuse("summary", "-", data=b""))
         self.assertIn("none of the forms that are read", self.refuse("summary", "-", data=b"\x7fELF" * 100))
 
+    def endless_trace(self):
+        """A pipe with the first word of a trace and nothing behind it, for ever."""
+        path = self.folder / "pipe"
+        os.mkfifo(path)
+        writer = subprocess.Popen(["sh", "-c", '{ printf "VPMMTRC\\n"; exec cat /dev/zero; } >"$0"', path])
+        self.addCleanup(writer.wait)
+        self.addCleanup(writer.kill)
+        return path
+
     def test_what_has_no_end_is_refused_by_its_beginning(self):
         limit = (1 << 24, 1 << 24)
         for words, said in ((["summary", "-"], "none of the forms"), (["summary", "-", "--from", "csv"], "line 1: "),
                             (["summary", "-", "--from", "snapshot"], "not a snapshot"),
                             (["summary", "-", "--from", "rmm"], "line 1: "),
                             (["convert", "-", "-o", self.folder / "x.csv"], "none of the forms"),
-                            (["summary", "/dev/zero"], "none of the forms")):
+                            (["summary", "/dev/zero"], "none of the forms"),
+                            (["summary", self.endless_trace()], "its layout is version 0")):
             with self.subTest(words=words), subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
                 done = subprocess.run([arguments.program, "trace", *words], stdin=endless.stdout, capture_output=True,
                                       text=True, check=False, timeout=120,
