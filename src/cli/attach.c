@@ -36,25 +36,54 @@ static enum vpmm_attach_answer refuse(char why_out[VPMM_ATTACH_WHY], const char 
 struct process {
     uint64_t pid, inner_pid; /* here, and as it sees itself */
     bool is_there, has_ended;
+    char folder[PATH_BYTES]; /* what the system tells of it, or of a thread of it that lives */
 };
 
-static void look_up(uint64_t pid, struct process *process_out)
+/* Of the process or thread that the folder is about. */
+static void read_status(struct process *process)
 {
-    char path[PATH_BYTES], line[256];
-    *process_out = (struct process){.pid = pid, .inner_pid = pid};
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/status", pid);
+    char path[PATH_BYTES + 8], line[256];
+    snprintf(path, sizeof path, "%s/status", process->folder);
     FILE *file = fopen(path, "re");
     if (!file)
         return;
     while (fgets(line, sizeof line, file)) {
         const char *last = strrchr(line, '\t');
-        process_out->is_there = true;
+        process->is_there = true;
         if (strncmp(line, "State:", 6) == 0)
-            process_out->has_ended = strpbrk(line + 6, "ZX") == line + 7;
+            process->has_ended = strpbrk(line + 6, "ZX") == line + 7;
         else if (last && strncmp(line, "NStgid:", 7) == 0)
-            process_out->inner_pid = strtoull(last + 1, NULL, 10);
+            process->inner_pid = strtoull(last + 1, NULL, 10);
     }
     fclose(file);
+}
+
+/* One whose first thread has ended lives on in the others. */
+static void find_living_thread(struct process *process)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "/proc/%" PRIu64 "/task", process->pid);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry = folder ? readdir(folder) : NULL; entry; entry = readdir(folder)) {
+        struct process thread = {.pid = process->pid, .inner_pid = process->inner_pid};
+        snprintf(thread.folder, sizeof thread.folder, "%.32s/%.32s", path, entry->d_name);
+        read_status(&thread);
+        if (thread.is_there && !thread.has_ended) {
+            *process = thread;
+            break;
+        }
+    }
+    if (folder)
+        closedir(folder);
+}
+
+static void look_up(uint64_t pid, struct process *process_out)
+{
+    *process_out = (struct process){.pid = pid, .inner_pid = pid};
+    snprintf(process_out->folder, sizeof process_out->folder, "/proc/%" PRIu64, pid);
+    read_status(process_out);
+    if (process_out->has_ended)
+        find_living_thread(process_out);
 }
 
 /* ---- the file ---- */
@@ -101,15 +130,15 @@ static bool is_link(int folder, const char *name)
  * with errno: its descriptors are not for us. */
 static bool find_descriptor(const struct process *process, struct found *found)
 {
-    char path[PATH_BYTES + NAME_MAX];
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/fd", process->pid);
+    char path[PATH_BYTES + 8 + NAME_MAX];
+    snprintf(path, sizeof path, "%s/fd", process->folder);
     DIR *folder = opendir(path);
     if (!folder)
         return false;
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
         if (!is_link(dirfd(folder), entry->d_name))
             continue;
-        snprintf(path, sizeof path, "/proc/%" PRIu64 "/fd/%s", process->pid, entry->d_name);
+        snprintf(path, sizeof path, "%s/fd/%s", process->folder, entry->d_name);
         if (open_found(path, process, found) && atomic_load(&found->header.root))
             break;
     }
@@ -124,9 +153,9 @@ struct mapped {
 /* A program that closed the descriptor still has the mapping, by which root can open the file. */
 static struct mapped find_mapping(const struct process *process, struct found *found)
 {
-    char path[PATH_BYTES], line[PATH_MAX];
+    char path[PATH_BYTES + 8], line[PATH_MAX];
     struct mapped mapped = {false, false};
-    snprintf(path, sizeof path, "/proc/%" PRIu64 "/maps", process->pid);
+    snprintf(path, sizeof path, "%s/maps", process->folder);
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file)) {
         mapped.has_library |= strstr(line, "/libvpmm.so") != NULL;

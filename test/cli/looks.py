@@ -174,6 +174,15 @@ class Seen(unittest.TestCase):
         process.kill()
         self.refused_as(65534, f"process {process.pid} has ended", process)
 
+    def test_one_whose_first_thread_ended(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        process.write("leave")
+        process.tell("handle")
+        while process.state() != "Z":
+            self.assertIsNone(process.process.poll())
+        self.assertEqual(dump(process)["devices"][0]["live_bytes"], PAGE)
+        self.assertRegex(vpmm("top", "--once").stdout, rf"(?m)^ *{process.pid} +0 ")
+
     def test_a_name_that_would_move_the_cursor(self):
         process = self.start("device 0", f"sync {PAGE}", "rename")
         text = vpmm("stat", process.pid).stdout

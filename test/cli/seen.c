@@ -205,6 +205,16 @@ static void block_for_ever(void)
     must(cuStreamSynchronize(NULL));
 }
 
+static void *obey_lines(void *unused);
+
+/* The first thread ends, and another one goes on. */
+static void leave(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, obey_lines, NULL) == 0)
+        pthread_exit(NULL);
+}
+
 static void obey(const char *what, unsigned long number)
 {
     if (strcmp(what, "device") == 0) {
@@ -244,6 +254,8 @@ static void obey(const char *what, unsigned long number)
         change_first_page(SPILLED_OFFSET);
     } else if (strcmp(what, "rename") == 0) {
         rename_program();
+    } else if (strcmp(what, "leave") == 0) {
+        leave();
     } else if (strcmp(what, "raisebeside") == 0) {
         raise_beside_work();
     } else if (strcmp(what, "close") == 0) {
@@ -261,15 +273,21 @@ static void obey(const char *what, unsigned long number)
     }
 }
 
-int main(void)
+static void *obey_lines(void *unused)
 {
     char line[128], what[64];
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long number = 0;
         if (sscanf(line, "%63s %lu", what, &number) >= 1)
             obey(what, number);
         (void)fflush(stdout);
     }
-    return 0;
+    exit(0);
+    return unused;
+}
+
+int main(void)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return obey_lines(NULL) != NULL;
 }
