@@ -150,7 +150,11 @@ class Recorded(Case):
                     self.assertLess(figures["held_peak_bytes"], 1.2 * peak)
 
     def test_the_smallest_limit_is_one(self):
-        path = str(replaying.arguments.traces / "jax.csv.gz")
+        for name in ("jax", "table"):
+            with self.subTest(name):
+                self.check_smallest_limit(str(replaying.arguments.traces / f"{name}.csv.gz"))
+
+    def check_smallest_limit(self, path):
         options = ("--json", "--passes", "1")
         limit = json.loads(vpmm(*options, "--find-limit", path).stdout)["smallest_limit_bytes"]
         enough, less = (vpmm(*options, "--limit", str(bytes_), path) for bytes_ in (limit, limit - 2 * MIB))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a replay tells while it runs, and the smallest limit. */
+/* The figures of a replay, what it tells while it runs, and the smallest limit. */
 #include "replay/replay.h"
 #include "trace/reader.h"
 
@@ -26,6 +26,16 @@ static bool next(void *self, struct vpmm_trace_item *item_out)
     return true;
 }
 
+static struct vpmm_tape read_tape(const struct vpmm_trace_item *items, size_t n)
+{
+    struct items all = {items, n, 0};
+    const struct vpmm_tape_source source = {next, &all};
+    const struct vpmm_tape_choice choice = {.least_bytes = 1, .device = -1};
+    struct vpmm_tape tape;
+    assert_int_equal(vpmm_tape_read(&source, &choice, &tape), VPMM_OK);
+    return tape;
+}
+
 /* Two blocks, one of them freed behind a kernel. */
 static struct vpmm_tape make_tape(void)
 {
@@ -39,12 +49,7 @@ static struct vpmm_tape make_tape(void)
          .moment_ns = 3000,
          .is_known = true},
     };
-    struct items all = {items, sizeof items / sizeof items[0], 0};
-    const struct vpmm_tape_source source = {next, &all};
-    const struct vpmm_tape_choice choice = {.least_bytes = 1, .device = -1};
-    struct vpmm_tape tape;
-    assert_int_equal(vpmm_tape_read(&source, &choice, &tape), VPMM_OK);
-    return tape;
+    return read_tape(items, sizeof items / sizeof items[0]);
 }
 
 struct seen {
@@ -92,9 +97,57 @@ static void test_each_operation_of_each_pass_is_told(void **state)
     vpmm_tape_finish(&tape);
 }
 
+static void test_each_pass_has_its_own_figures(void **state)
+{
+    struct vpmm_tape tape = make_tape();
+    struct vpmm_replay_options options;
+    struct vpmm_replay_result result;
+    char message[VPMM_REPLAY_MESSAGE_BYTES];
+    (void)state;
+    vpmm_replay_options_init(&options);
+    options.passes = 3;
+    assert_true(vpmm_replay_run(&tape, &options, &result, message));
+    assert_true(result.passes[0].tally.calls[VPMM_PRICE_CREATE] > 0);
+    for (unsigned i = 0; i < result.n_passes; i++) {
+        assert_int_equal(result.passes[i].calls, 3);
+        assert_int_equal(result.passes[i].live_peak_bytes, 6 * MIB);
+        assert_true(i == 0 || result.passes[i].tally.calls[VPMM_PRICE_CREATE] == 0);
+    }
+    vpmm_replay_result_finish(&result);
+    vpmm_tape_finish(&tape);
+}
+
+/* One request for most of the device, and some hundred that are served from the cache. */
+static void test_one_long_call_is_the_longest_alone(void **state)
+{
+    static struct vpmm_trace_item items[300];
+    struct vpmm_replay_options options;
+    struct vpmm_replay_result result;
+    char message[VPMM_REPLAY_MESSAGE_BYTES];
+    (void)state;
+    for (unsigned i = 0; i < 300; i++) {
+        items[i].entry.kind = i % 2 ? VPMM_TRACE_FREE : VPMM_TRACE_MALLOC;
+        items[i].entry.address = 1;
+        items[i].entry.bytes = i < 2 ? 131072 * MIB : 2 * MIB;
+        items[i].is_known = true;
+    }
+    struct vpmm_tape tape = read_tape(items, 300);
+    vpmm_replay_options_init(&options);
+    assert_true(vpmm_replay_run(&tape, &options, &result, message));
+    const struct vpmm_replay_pass *pass = result.passes;
+    assert_int_equal(pass->calls, 300);
+    assert_true(pass->p50_ns <= pass->p99_ns && pass->p99_ns < pass->max_ns);
+    assert_true(pass->max_ns >= pass->tally.ns[VPMM_PRICE_CREATE]);
+    assert_true(pass->max_ns <= pass->total_ns);
+    vpmm_replay_result_finish(&result);
+    vpmm_tape_finish(&tape);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_pass_has_its_own_figures),
+        cmocka_unit_test(test_one_long_call_is_the_longest_alone),
         cmocka_unit_test(test_each_operation_of_each_pass_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ static void test_a_bad_line_is_named(void **state)
         {"A,1,-2,3,4,a", "the size is not a number of bytes"},
         {"A,1,,3,4,a", "the size is not a number of bytes"},
         {"A,1,99999999999999999999,3,4,a", "the size is not a number of bytes"},
+        {"A,1,2x,3,4,a", "the size is not a number of bytes"},
         {"A,1,1152921504606846976,3,4,a", "the size is not a number of bytes"},
         {"A,1,2, 3,4,a", "the stream is not a hexadecimal number"},
         {"A,1,2,3,x,a", "the time is not a number of microseconds"},
@@ -200,11 +201,12 @@ static void test_more_than_an_address_space_is_not_live(void **state)
                  "A,%x,1152921504606846975,0,1,a\n%s", 16 + i, i == 3 ? "F,13,,0,1,a\n" : "");
     strcat(text, "A,99,17,0,2,a\n");
     struct vpmm_trace_reader *reader = file_open(file_of_text(text), VPMM_TRACE_FORM_CSV);
+    for (unsigned i = 0; i < 10; i++)
+        file_next(reader);
+    assert_true(vpmm_trace_rewind(reader));
     for (unsigned i = 0; i < 18; i++)
         file_next(reader);
     file_end(reader, "more is live at one time than an address space holds");
-    assert_true(vpmm_trace_rewind(reader));
-    file_next(reader);
     vpmm_trace_close(reader);
 }
 

@@ -199,6 +199,20 @@ static void test_the_order_of_threads_at_one_time_is_kept(void **state)
     vpmm_trace_close(reader);
 }
 
+static void test_a_line_tells_when_a_request_was_answered(void **state)
+{
+    char message[256];
+    (void)state;
+    struct vpmm_trace_item one = item(VPMM_TRACE_MALLOC, 64, true);
+    one.moment_ns = 5000;
+    one.entry.duration_ns = 3000;
+    one.entry.ns = 2000;
+    struct vpmm_trace_writer *writer = begin(VPMM_TRACE_FORM_CSV);
+    put(writer, one);
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    expect_text("A,40,8,0,5,s\n");
+}
+
 static void test_names_tell_forms(void **state)
 {
     static const struct {
@@ -230,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_what_a_form_has_no_place_for_is_counted),
         cmocka_unit_test(test_a_full_disk_is_told_and_leaves_nothing),
         cmocka_unit_test(test_the_order_of_threads_at_one_time_is_kept),
+        cmocka_unit_test(test_a_line_tells_when_a_request_was_answered),
         cmocka_unit_test(test_names_tell_forms),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
