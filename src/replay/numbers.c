@@ -8,7 +8,8 @@
 
 static struct vpmm_number *place_of(const struct vpmm_numbers *numbers, uint64_t key)
 {
-    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20);
+    uint64_t mixed = (key ^ key >> 29) * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(mixed ^ mixed >> 32);
     while (numbers->entries[i & (numbers->room - 1)].is_used &&
            numbers->entries[i & (numbers->room - 1)].key != key)
         i++;
