@@ -43,8 +43,8 @@ def live_bytes(trace):
 
 
 class Recording(unittest.TestCase):
-    def scene(self, name, status=0, **environment):
-        path = harness.simulated("recorded")
+    def scene(self, name, status=0, path=None, **environment):
+        path = path or harness.simulated("recorded")
         folder = harness.tempfile.mkdtemp(dir=harness.work)
         self.pattern = os.path.join(folder, "%p.trace")
         run = harness.run_simulated(path, name, **{"VPMM_TRACE": self.pattern, **environment})
@@ -106,6 +106,18 @@ class Calls(Recording):
         self.assertEqual(trace.header["is_ended"], 0)
 
 
+    def test_calls_that_take_longer_than_an_entry_can_tell(self):
+        """A request counts from when it ended, a free from when it began: both are told exactly."""
+        _, trace = self.traced("slow", path=harness.simulated("slow", "-rdynamic"))
+        calls = trace.of("malloc", "free")
+        self.assertEqual([entry.kind for entry in calls], ["malloc", "free"] * 2)
+        longest, long_ns, some_ns = (1 << 32) - 1, 10_000_000_000, 1_000_000
+        self.assertTrue(all(entry.duration_ns < some_ns for entry in calls[:2]))
+        self.assertEqual([entry.duration_ns for entry in calls[2:]], [longest] * 2)
+        self.assertAlmostEqual(calls[2].ns + longest - calls[1].ns, long_ns, delta=some_ns)
+        self.assertAlmostEqual(calls[3].ns - calls[1].ns, long_ns, delta=some_ns)
+
+
 class Threads(Recording):
     def all_is_there(self, trace):
         self.assertEqual(trace.header["dropped"], 0)
@@ -127,6 +139,10 @@ class Threads(Recording):
         self.assertTrue(all(one.thread == other.thread for one, other in zip(calls[::2], calls[1::2])))
         self.assertGreater(len({entry.thread for entry in calls}), 500)
         self.assertLess(trace.bytes, 1 * MIB)
+
+    def test_one_that_is_cancelled_keeps_nobody_waiting(self):
+        run, trace = self.traced("cancelled")
+        self.assertEqual(shown(trace), said(run.output))
 
     def test_calls_after_all_descriptors_were_closed(self):
         run, trace = self.traced("closes")

@@ -166,6 +166,30 @@ static void short_threads(void)
     }
 }
 
+static void *call_cancelled(void *block)
+{
+    must(cuCtxSetCurrent(context));
+    (void)pthread_cancel(pthread_self());
+    must(cuMemAlloc(block, 2 * MIB));
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The first call of a wrapper opens the trace, with calls that end a cancelled thread. */
+static void cancelled(void)
+{
+    size_t unused, total;
+    void *result;
+    pthread_t id;
+    CUdeviceptr block = 0;
+    must(cuMemGetInfo(&unused, &total));
+    if (pthread_create(&id, NULL, call_cancelled, &block) || pthread_join(id, &result) ||
+        result != PTHREAD_CANCELED)
+        exit(1);
+    say("malloc", "plain", CUDA_SUCCESS, block, 2 * MIB, 0);
+    release(block, 2 * MIB);
+}
+
 /* New memory, extents that move, zombies that are unmapped, memory that goes back. */
 static void moves(void)
 {
@@ -229,10 +253,9 @@ int main(int argc, char **argv)
         const char *name;
         void (*act)(void);
     } scenes[] = {
-        {"calls", calls},         {"threads", threads},
-        {"short", short_threads}, {"moves", moves},
-        {"dies", dies},           {"forks", forks},
-        {"closes", closes},       {"killed", dies_of_a_signal},
+        {"calls", calls},         {"threads", threads}, {"short", short_threads},
+        {"cancelled", cancelled}, {"moves", moves},     {"dies", dies},
+        {"forks", forks},         {"closes", closes},   {"killed", dies_of_a_signal},
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) != 0)

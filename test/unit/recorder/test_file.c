@@ -4,6 +4,7 @@
 #include "trace.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,6 +165,32 @@ static void assert_refused(const char *path, const char *expected)
     memset(&recorder, 0, sizeof recorder);
     assert_int_equal(vpmm_recorder_open(&recorder, path, 0, "test", &why), VPMM_INVALID);
     assert_string_equal(why, expected);
+}
+
+static bool is_btrfs;
+
+/* In place of the system's. */
+int fstatfs(int fd, struct statfs *found)
+{
+    if (syscall(SYS_fstatfs, fd, found) != 0)
+        return -1;
+    if (is_btrfs)
+        found->f_type = BTRFS_SUPER_MAGIC;
+    return 0;
+}
+
+void a_file_system_that_writes_elsewhere_is_refused(void **state)
+{
+    (void)state;
+    struct stat found;
+    const char *path = trace_path("t.trace");
+    write_text(path, "what was there before");
+    is_btrfs = true;
+    assert_refused(path,
+                   "its file system, btrfs, may have no room left for what is written once more");
+    is_btrfs = false;
+    assert_int_equal(stat(path, &found), 0);
+    assert_int_equal(found.st_size, 21);
 }
 
 void what_cannot_be_recorded_into_is_named(void **state)

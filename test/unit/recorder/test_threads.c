@@ -120,6 +120,40 @@ void living_threads_share_no_chunk(void **state)
     vpmm_recorder_forget(&recorder);
 }
 
+static void *write_cancelled(void *unused)
+{
+    struct vpmm_recorder_writer writer = {0};
+    (void)unused;
+    (void)pthread_cancel(pthread_self());
+    trace_write(&recorder, &writer, 1, 0);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* It makes the first room in the file, which calls that end a cancelled thread do. */
+void a_cancelled_thread_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    struct trace trace;
+    struct vpmm_recorder_writer writer = {0};
+    void *result;
+    pthread_t thread;
+    const char *path = trace_path("t.trace");
+    trace_open(&recorder, path, 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_cancelled, NULL), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+    trace_write(&recorder, &writer, 0, 0);
+    vpmm_recorder_end(&recorder);
+    trace_read(&trace, path);
+    assert_int_equal(trace.header->dropped, 0);
+    assert_int_equal(trace.n_of[0], 1);
+    assert_int_equal(trace.n_of[1], 1);
+    assert_int_equal(trace.header->is_ended, 1);
+    trace_forget(&trace);
+    vpmm_recorder_forget(&recorder);
+}
+
 static void write_one_in_a_thread(uintptr_t number)
 {
     pthread_t thread;

@@ -47,6 +47,7 @@ void a_link_stays_a_link(void **state);
 void old_files_survive_a_refusal(void **state);
 void low_descriptors_are_left_to_the_program(void **state);
 void what_cannot_be_recorded_into_is_named(void **state);
+void a_file_system_that_writes_elsewhere_is_refused(void **state);
 void no_more_is_mapped_than_there_is(void **state);
 void two_do_not_record_into_one_file(void **state);
 void a_strangers_file_is_left_alone(void **state);
@@ -56,6 +57,7 @@ void a_limit_on_files_ends_the_recording(void **state);
 /* Those of test_threads.c. */
 void short_threads_share_chunks(void **state);
 void living_threads_share_no_chunk(void **state);
+void a_cancelled_thread_keeps_nobody_waiting(void **state);
 void what_is_no_chunk_any_more_is_not_gone_on_with(void **state);
 
 /* Those of test_clock.c. */
