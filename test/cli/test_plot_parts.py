@@ -72,6 +72,18 @@ class Parts(plotted.Case):
         self.assertEqual([tuple(map(float, row)) for row in zip(*zombies)],
                          [(6000, float("inf"), BASE + 60 * MIB, 20 * MIB)])
 
+    def test_the_move_that_made_a_place_is_not_the_one_that_left_it(self):
+        """Nobody used the place in between."""
+        import spacemap
+        entry = native.entry
+        zombies = spacemap.space_map(self.view([
+            entry(native.GROW, 1, BASE, 12 * MIB), entry(native.GROW, 1, BASE + 20 * MIB, 8 * MIB),
+            entry(native.STITCH, 6, BASE + 40 * MIB, 20 * MIB), entry(native.STITCH, 10, BASE + 80 * MIB, 20 * MIB),
+            entry(native.UNMAP, 12, BASE + 40 * MIB, 20 * MIB)])).zombies
+        self.assertEqual(sorted(tuple(map(float, row)) for row in zip(*zombies)),
+                         [(6000, float("inf"), BASE, 12 * MIB), (6000, float("inf"), BASE + 20 * MIB, 8 * MIB),
+                          (10_000, 12_000, BASE + 40 * MIB, 20 * MIB)])
+
     def test_thinning_keeps_extremes(self):
         import numpy
         import series
