@@ -194,13 +194,19 @@ static bool has_items(struct vpmm_trace_reader *reader, struct sequence *sequenc
     return buffers.n_window > 0;
 }
 
+/* Who goes on with a chunk has only begun, whatever its number was before. */
+static bool begins_sequence(const struct vpmm_trace_piece *pieces, uint32_t i)
+{
+    return i == 0 || pieces[i].thread != pieces[i - 1].thread || pieces[i].first > 0;
+}
+
 static void begin_sequences(struct vpmm_trace_reader *reader)
 {
     struct vpmm_trace_merge *merge = reader->merge;
     const struct vpmm_trace_piece *pieces = merge->pieces.pieces;
     uint32_t n = 0;
     for (uint32_t i = 0; i < merge->pieces.n; i++) {
-        if (i == 0 || pieces[i].thread != pieces[i - 1].thread) {
+        if (begins_sequence(pieces, i)) {
             merge->sequences[n].thread = pieces[i].thread;
             merge->sequences[n++].piece = &pieces[i];
         }
@@ -233,7 +239,7 @@ static bool begin(struct vpmm_trace_reader *reader)
     vpmm_trace_pieces_find(reader, &merge->pieces);
     const struct vpmm_trace_piece *pieces = merge->pieces.pieces;
     for (uint32_t i = 0; i < merge->pieces.n; i++)
-        merge->n_sequences += i == 0 || pieces[i].thread != pieces[i - 1].thread;
+        merge->n_sequences += begins_sequence(pieces, i);
     merge->sequences = calloc((size_t)merge->n_sequences + 1, sizeof *merge->sequences);
     merge->heap = calloc((size_t)merge->n_sequences + 1, sizeof *merge->heap);
     if (!merge->sequences || !merge->heap)
