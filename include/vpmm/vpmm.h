@@ -58,7 +58,7 @@ int vpmm_next_device(int after);
  * complete: it counts to pending_bytes from the moment it counts to live_bytes no more. A block
  * that another thread is just freeing may count to both for that moment, never to neither. Pages
  * that a request takes while they are pending, because its stream comes after that work, are live
- * again; while such a request is under way, its pages are in transit. */
+ * again; while such a request is under way, its pages are busy. */
 struct vpmm_snapshot {
     size_t size_bytes; /* of this struct: set it to sizeof before each call. Of a library that is
                           older than this header, what it does not know of reads as 0 */
@@ -80,7 +80,7 @@ struct vpmm_snapshot {
     uint64_t reserved_bytes;
     uint64_t hole_bytes;        /* where nothing is mapped */
     uint64_t zombie_bytes;      /* old addresses of memory in use elsewhere, not unmapped yet */
-    uint64_t transit_bytes;     /* part of a change under way; what is withheld or lost, too */
+    uint64_t busy_bytes;        /* part of a change under way; what is withheld or lost, too */
     uint64_t quarantined_bytes; /* where an unmap failed */
 
     uint64_t live_peak_bytes, held_peak_bytes; /* the most there ever was */

@@ -79,7 +79,7 @@ static void count_state(const struct vpmm_heap_account *account, uint64_t page_b
     all->reserved_bytes = totals->root_pages * page_bytes;
     all->hole_bytes = totals->hole_pages * page_bytes;
     all->zombie_bytes = totals->zombie_pages * page_bytes;
-    all->transit_bytes = totals->busy_pages * page_bytes;
+    all->busy_bytes = totals->busy_pages * page_bytes;
     all->quarantined_bytes = totals->quarantined_pages * page_bytes;
     all->live_peak_bytes = totals->live_pages_peak * page_bytes;
     all->held_peak_bytes = totals->held_pages_peak * page_bytes;

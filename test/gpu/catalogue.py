@@ -145,7 +145,7 @@ FIGURES = [
     _cuda("free", "free", alone=True, bars=(Bar("free_median_us", "below 100 us", 100.0),)),
     _cuda("leak", "leak", alone=True, look="regions", bars=(
         # Nothing held would mean that a dump of no pool was read.
-        Bar("mapped_bytes_1", "above 0", least=1.0),
+        Bar("held_bytes_1", "above 0", least=1.0),
         *(Bar(f"{figure}_{round_}", "0", 0.0, 0.0)
           for round_ in (1, 2) for figure in ("live_bytes", "unsettled_bytes", "wrong_sums")),
     )),

@@ -96,7 +96,7 @@ def ask_dump(pid: int, wanted: int, path: Path) -> Any:
 
 def dump_figures(dump: Any) -> Dict[str, float]:
     """What a dump says is live and not yet settled, and how many of its own sums do not add up."""
-    figures = {"live_bytes": 0.0, "unsettled_bytes": 0.0, "mapped_bytes": 0.0, "wrong_sums": 0.0}
+    figures = {"live_bytes": 0.0, "unsettled_bytes": 0.0, "held_bytes": 0.0, "wrong_sums": 0.0}
     for device in dump["devices"]:
         page_bytes = device["page_bytes"]
         by_state: Dict[str, int] = {}
@@ -105,7 +105,7 @@ def dump_figures(dump: Any) -> Dict[str, float]:
             by_state[state] = by_state.get(state, 0) + region["pages"] * page_bytes
         figures["live_bytes"] += device["live_bytes"]
         figures["unsettled_bytes"] += device["busy_bytes"] + device["quarantined_bytes"]
-        figures["mapped_bytes"] += device["held_bytes"]
+        figures["held_bytes"] += device["held_bytes"]
         figures["wrong_sums"] += device["live_bytes"] != by_state.get("live", 0)
         figures["wrong_sums"] += device["reserved_bytes"] != sum(by_state.values())
         figures["wrong_sums"] += _overlaps(device["regions"], page_bytes)

@@ -161,7 +161,7 @@ class ReadingCounters(InFolder):
 
     def test_the_sums_of_a_dump(self):
         self.assertEqual(counters.dump_figures(self.dump(2)),
-                         {"live_bytes": 32.0, "unsettled_bytes": 0.0, "mapped_bytes": 32.0, "wrong_sums": 0.0})
+                         {"live_bytes": 32.0, "unsettled_bytes": 0.0, "held_bytes": 32.0, "wrong_sums": 0.0})
 
     def test_sums_that_do_not_add_up(self):
         for change in ({"live_bytes": 16}, {"reserved_bytes": 16}):
