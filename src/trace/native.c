@@ -108,11 +108,6 @@ static bool is_sound(const struct vpmm_trace_entry *entry)
            (may_be_any || entry->bytes <= BYTES_MOST);
 }
 
-static uint64_t moment_of(const struct vpmm_trace_entry *entry)
-{
-    return entry->kind == VPMM_TRACE_MALLOC ? entry->ns + entry->duration_ns : entry->ns;
-}
-
 static void fill_window(struct vpmm_trace_reader *reader, struct sequence *sequence)
 {
     const struct vpmm_trace_entry *entry;
@@ -127,7 +122,7 @@ static void fill_window(struct vpmm_trace_reader *reader, struct sequence *seque
             sequence->piece = sequence->end;
             return;
         }
-        uint64_t moment_ns = moment_of(entry);
+        uint64_t moment_ns = vpmm_trace_moment_ns(entry);
         uint32_t at = buffers->n_window++;
         for (; at > 0 && buffers->window[at - 1].moment_ns <= moment_ns; at--)
             buffers->window[at] = buffers->window[at - 1];

@@ -25,8 +25,8 @@ static int compare_pieces(const void *left, const void *right)
     const struct vpmm_trace_piece *a = left, *b = right;
     if (a->thread != b->thread)
         return compare(a->thread, b->thread);
-    if (a->written_ns != b->written_ns)
-        return compare(a->written_ns, b->written_ns);
+    if (a->moment_ns != b->moment_ns)
+        return compare(a->moment_ns, b->moment_ns);
     return a->chunk != b->chunk ? compare(a->chunk, b->chunk) : compare(a->first, b->first);
 }
 
@@ -86,7 +86,7 @@ static bool look_at_shared(struct vpmm_trace_reader *reader, struct vpmm_trace_p
             return add_piece(reader, list, &piece) && vpmm_trace_pieces_cut_off(reader, number);
         if (entry->kind != VPMM_TRACE_THREAD) {
             if (piece.n_entries++ == 0)
-                piece.written_ns = entry->ns + entry->duration_ns;
+                piece.moment_ns = vpmm_trace_moment_ns(entry);
             continue;
         }
         if (!add_piece(reader, list, &piece))
@@ -121,12 +121,11 @@ static bool look_at_chunk(struct vpmm_trace_reader *reader, struct vpmm_trace_pi
         return vpmm_trace_damaged(reader, "chunk %u has more entries than it can have", number);
     if (chunk->is_shared)
         return look_at_shared(reader, list, number, chunk);
-    return add_piece(
-        reader, list,
-        &(struct vpmm_trace_piece){.thread = chunk->thread,
-                                   .written_ns = begin.first.ns + begin.first.duration_ns,
-                                   .chunk = number,
-                                   .n_entries = chunk->n_entries});
+    return add_piece(reader, list,
+                     &(struct vpmm_trace_piece){.thread = chunk->thread,
+                                                .moment_ns = vpmm_trace_moment_ns(&begin.first),
+                                                .chunk = number,
+                                                .n_entries = chunk->n_entries});
 }
 
 void vpmm_trace_pieces_find(struct vpmm_trace_reader *reader, struct vpmm_trace_pieces *list)

@@ -8,10 +8,16 @@
 
 #define VPMM_TRACE_PORTION 64u
 
+/* When an entry took effect. */
+static inline uint64_t vpmm_trace_moment_ns(const struct vpmm_trace_entry *entry)
+{
+    return entry->kind == VPMM_TRACE_MALLOC ? entry->ns + entry->duration_ns : entry->ns;
+}
+
 /* What a thread wrote into a chunk, one after the other. */
 struct vpmm_trace_piece {
     uint64_t thread;
-    uint64_t written_ns; /* when its first entry was: numbers of threads are used again */
+    uint64_t moment_ns; /* of its first entry: numbers of threads are used again */
     uint32_t chunk, first, n_entries;
 };
 

@@ -11,16 +11,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUCKETS 256u
+/* Threads write into one of so many sequences of chunks; those of one, by their numbers, share it.
+ */
+#define LANES 256u
 #define PORTION 64u
 #define CHUNK_ENTRIES                                                                              \
     ((VPMM_TRACE_CHUNK_BYTES - sizeof(struct vpmm_trace_chunk)) / sizeof(struct vpmm_trace_entry))
 
 struct lane {
-    struct lane *next;
-    uint64_t thread, chunk;
-    uint32_t n_entries; /* of the chunk, those of the portion with them */
+    uint64_t thread;   /* whose the next entry is without another word */
+    uint64_t begun_by; /* who began the chunk */
+    uint64_t chunk;
+    uint32_t n_entries; /* of the chunk, those of the portion with them; 0: there is none */
     uint32_t n_portion;
+    bool is_shared;
     struct vpmm_trace_entry portion[PORTION];
 };
 
@@ -28,7 +32,7 @@ struct native {
     int fd;
     uint64_t n_chunks;
     uint64_t moment_ns, thread; /* of the item before */
-    struct lane *lanes[BUCKETS];
+    struct lane lanes[LANES];
 };
 
 static void begin(struct vpmm_trace_writer *writer)
@@ -61,8 +65,10 @@ static void write_at(struct vpmm_trace_writer *writer, uint64_t offset, const vo
 static void flush_lane(struct vpmm_trace_writer *writer, struct lane *lane)
 {
     uint64_t offset = VPMM_TRACE_HEADER_BYTES + lane->chunk * VPMM_TRACE_CHUNK_BYTES;
-    const struct vpmm_trace_chunk chunk = {
-        .magic = VPMM_TRACE_CHUNK_MAGIC, .n_entries = lane->n_entries, .thread = lane->thread};
+    const struct vpmm_trace_chunk chunk = {.magic = VPMM_TRACE_CHUNK_MAGIC,
+                                           .n_entries = lane->n_entries,
+                                           .thread = lane->begun_by,
+                                           .is_shared = lane->is_shared};
     if (lane->n_portion == 0)
         return;
     write_at(writer, offset, &chunk, sizeof chunk);
@@ -73,20 +79,34 @@ static void flush_lane(struct vpmm_trace_writer *writer, struct lane *lane)
     lane->n_portion = 0;
 }
 
-static struct lane *lane_of(struct native *native, uint64_t thread)
+static void add(struct vpmm_trace_writer *writer, struct lane *lane,
+                const struct vpmm_trace_entry *entry)
 {
-    struct lane **bucket = &native->lanes[(thread ^ thread >> 8) % BUCKETS];
-    for (struct lane *lane = *bucket; lane; lane = lane->next) {
-        if (lane->thread == thread)
-            return lane;
+    lane->portion[lane->n_portion++] = *entry;
+    lane->n_entries++;
+    if (lane->n_portion == PORTION)
+        flush_lane(writer, lane);
+}
+
+/* The lane of `thread`, where there is room for an entry of it. */
+static struct lane *lane_for(struct vpmm_trace_writer *writer, uint64_t thread)
+{
+    struct native *native = writer->state;
+    struct lane *lane = &native->lanes[(thread ^ thread >> 8) % LANES];
+    bool is_another = thread != lane->thread;
+    if (lane->n_entries == 0 || lane->n_entries + is_another >= CHUNK_ENTRIES) {
+        flush_lane(writer, lane);
+        lane->chunk = native->n_chunks++;
+        lane->n_entries = 0;
+        lane->is_shared = false;
+        lane->begun_by = thread;
+    } else if (is_another) {
+        lane->is_shared = true;
+        add(writer, lane,
+            &(struct vpmm_trace_entry){
+                .ns = native->moment_ns, .kind = VPMM_TRACE_THREAD, .address = thread});
     }
-    struct lane *lane = calloc(1, sizeof *lane);
-    if (!lane)
-        return NULL;
-    lane->next = *bucket;
     lane->thread = thread;
-    lane->chunk = native->n_chunks++;
-    *bucket = lane;
     return lane;
 }
 
@@ -110,20 +130,8 @@ static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *
     /* Whoever reads it makes it up again. */
     if (item->is_made_up)
         return;
-    struct lane *lane = lane_of(native, item->thread);
-    if (!lane) {
-        writer->output.error = ENOMEM;
-        return;
-    }
-    if (lane->n_entries == CHUNK_ENTRIES) {
-        flush_lane(writer, lane);
-        lane->chunk = native->n_chunks++;
-        lane->n_entries = 0;
-    }
-    lane->portion[lane->n_portion++] = in_order(native, item);
-    lane->n_entries++;
-    if (lane->n_portion == PORTION)
-        flush_lane(writer, lane);
+    const struct vpmm_trace_entry entry = in_order(native, item);
+    add(writer, lane_for(writer, item->thread), &entry);
 }
 
 static void end(struct vpmm_trace_writer *writer)
@@ -142,10 +150,8 @@ static void end(struct vpmm_trace_writer *writer)
                                        .is_ended = facts->is_ended,
                                        .vpmm_version = VPMM_VERSION};
     memcpy(header.program, writer->program, sizeof header.program);
-    for (unsigned i = 0; i < BUCKETS; i++) {
-        for (struct lane *lane = native->lanes[i]; lane; lane = lane->next)
-            flush_lane(writer, lane);
-    }
+    for (unsigned i = 0; i < LANES; i++)
+        flush_lane(writer, &native->lanes[i]);
     write_at(writer, 0, &header, sizeof header);
     if (!writer->output.error && native->n_chunks == 0 &&
         ftruncate(native->fd, VPMM_TRACE_HEADER_BYTES) != 0)
@@ -158,12 +164,6 @@ static void finish(struct vpmm_trace_writer *writer)
     struct native *native = writer->state;
     if (!native)
         return;
-    for (unsigned i = 0; i < BUCKETS; i++) {
-        for (struct lane *lane = native->lanes[i], *next; lane; lane = next) {
-            next = lane->next;
-            free(lane);
-        }
-    }
     if (native->fd >= 0)
         close(native->fd);
     free(native);

@@ -199,6 +199,37 @@ static void test_the_order_of_threads_at_one_time_is_kept(void **state)
     vpmm_trace_close(reader);
 }
 
+/* More threads than lanes, each of which says something twice: first all once, then all again. */
+static void test_threads_without_number_share_chunks(void **state)
+{
+    enum {
+        THREADS = 20000
+    };
+    char message[256];
+    struct vpmm_trace_reader *reader;
+    struct vpmm_trace_item found;
+    struct stat facts;
+    (void)state;
+    struct vpmm_trace_writer *writer = begin(VPMM_TRACE_FORM_VPMM);
+    for (unsigned i = 0; i < 2 * THREADS; i++) {
+        struct vpmm_trace_item one = item(VPMM_TRACE_STREAM_WAIT, 64 + i, true);
+        one.thread = i % THREADS;
+        one.moment_ns = one.entry.ns = i;
+        one.entry.duration_ns = i % 3 ? 0 : THREADS * 3;
+        put(writer, one);
+    }
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    assert_int_equal(stat(path, &facts), 0);
+    assert_in_range(facts.st_size, 1, (off_t)THREADS * 2 * 2 * 41 + (256 << 14));
+    assert_int_equal(vpmm_trace_open(path, VPMM_TRACE_FORM_UNKNOWN, &reader, message), VPMM_OK);
+    for (unsigned i = 0; i < 2 * THREADS; i++) {
+        assert_true(vpmm_trace_next(reader, &found));
+        assert_true(found.entry.address == 64 + i && found.thread == i % THREADS);
+    }
+    assert_false(vpmm_trace_next(reader, &found));
+    vpmm_trace_close(reader);
+}
+
 static void test_a_line_tells_when_a_request_was_answered(void **state)
 {
     char message[256];
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_what_a_form_has_no_place_for_is_counted),
         cmocka_unit_test(test_a_full_disk_is_told_and_leaves_nothing),
         cmocka_unit_test(test_the_order_of_threads_at_one_time_is_kept),
+        cmocka_unit_test(test_threads_without_number_share_chunks),
         cmocka_unit_test(test_a_line_tells_when_a_request_was_answered),
         cmocka_unit_test(test_names_tell_forms),
     };
