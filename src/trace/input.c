@@ -159,11 +159,36 @@ bool vpmm_trace_input_lines(struct vpmm_trace_input *input)
     return true;
 }
 
-size_t vpmm_trace_input_peek(struct vpmm_trace_input *input, void *bytes_out, size_t room)
+static const char *complaint_of(struct vpmm_trace_input *input)
 {
-    if (!vpmm_trace_input_lines(input))
+    int error;
+    gzerror(input->text, &error);
+    switch (error) {
+    case Z_OK:
+    case Z_STREAM_END:
+        return NULL;
+    case Z_BUF_ERROR:
+        return "the compressed data ends too early";
+    case Z_ERRNO:
+        return vpmm_trace_error_text(errno, input->error_text);
+    case Z_MEM_ERROR:
+        return "there is no memory to decompress it";
+    default:
+        return "the compressed data is damaged";
+    }
+}
+
+size_t vpmm_trace_input_peek(struct vpmm_trace_input *input, void *bytes_out, size_t room,
+                             const char **complaint_out)
+{
+    *complaint_out = NULL;
+    if (!vpmm_trace_input_lines(input)) {
+        *complaint_out = vpmm_trace_error_text(errno, input->error_text);
         return 0;
+    }
     int n = gzread(input->text, bytes_out, (unsigned)room);
+    if (n <= 0)
+        *complaint_out = complaint_of(input);
     end_lines(input);
     return n < 0 ? 0 : (size_t)n;
 }
@@ -223,25 +248,6 @@ bool vpmm_trace_input_read(const struct vpmm_trace_input *input, uint64_t offset
     }
     *n_read_out = n_read;
     return true;
-}
-
-static const char *complaint_of(struct vpmm_trace_input *input)
-{
-    int error;
-    gzerror(input->text, &error);
-    switch (error) {
-    case Z_OK:
-    case Z_STREAM_END:
-        return NULL;
-    case Z_BUF_ERROR:
-        return "the compressed data ends too early";
-    case Z_ERRNO:
-        return vpmm_trace_error_text(errno, input->error_text);
-    case Z_MEM_ERROR:
-        return "there is no memory to decompress it";
-    default:
-        return "the compressed data is damaged";
-    }
 }
 
 bool vpmm_trace_input_line(struct vpmm_trace_input *input, const char **complaint_out)

@@ -36,8 +36,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_trace_input_open(struct vpmm_trace_input *
                                                        enum vpmm_trace_form form);
 void vpmm_trace_input_close(struct vpmm_trace_input *input);
 
-/* The first bytes, decompressed; how many there are. */
-size_t vpmm_trace_input_peek(struct vpmm_trace_input *input, void *bytes_out, size_t room);
+/* The first bytes, decompressed; how many there are. Where there are none `complaint_out` is NULL,
+ * or says why they cannot be read. */
+size_t vpmm_trace_input_peek(struct vpmm_trace_input *input, void *bytes_out, size_t room,
+                             const char **complaint_out);
 /* Makes the decompressed bytes the file, where they are compressed. False with errno. */
 bool vpmm_trace_input_inflate(struct vpmm_trace_input *input);
 

@@ -35,7 +35,18 @@ static bool attach(struct vpmm_trace_output *output, int fd, const char *mode)
     return true;
 }
 
-/* A file beside `path`, with the rights that a new file gets. */
+/* The rights of the file that is replaced, or those that a new file gets. */
+static mode_t rights_at(const char *path)
+{
+    struct stat facts;
+    if (stat(path, &facts) == 0)
+        return facts.st_mode & 0777;
+    mode_t mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+/* A file beside `path`. */
 static int open_beside(struct vpmm_trace_output *output)
 {
     int length = snprintf(output->temporary, sizeof output->temporary, "%s.XXXXXX", output->path);
@@ -49,9 +60,7 @@ static int open_beside(struct vpmm_trace_output *output)
         output->temporary[0] = '\0';
         return -1;
     }
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(fd, 0666 & ~mask);
+    fchmod(fd, rights_at(output->path));
     return fd;
 }
 

@@ -46,7 +46,12 @@ static const struct vpmm_trace_source *choose_source(struct vpmm_trace_reader *r
                                                      enum vpmm_trace_form form)
 {
     char head[VPMM_TRACE_HEAD_ROOM] = "";
-    size_t n = vpmm_trace_input_peek(&reader->input, head, sizeof head - 1);
+    const char *complaint;
+    size_t n = vpmm_trace_input_peek(&reader->input, head, sizeof head - 1, &complaint);
+    if (complaint) {
+        vpmm_trace_damaged(reader, "%s", complaint);
+        return NULL;
+    }
     enum vpmm_trace_form found = vpmm_trace_form_found(head, n);
     reader->facts.form = form == VPMM_TRACE_FORM_UNKNOWN ? found : form;
     switch (reader->facts.form) {

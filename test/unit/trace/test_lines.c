@@ -259,6 +259,20 @@ static void test_what_is_no_trace_is_refused(void **state)
     }
 }
 
+static void test_what_cannot_be_decompressed_is_not_empty(void **state)
+{
+    static const char text[] = "A,30,1,0,1,a\n";
+    char message[256] = "";
+    struct vpmm_trace_reader *reader;
+    (void)state;
+    int fd = compressed(text, 0);
+    assert_int_equal(ftruncate(fd, 10), 0);
+    assert_int_equal(vpmm_trace_open_fd(fd, "cut", VPMM_TRACE_FORM_UNKNOWN, &reader, message),
+                     VPMM_INVALID);
+    close(fd);
+    assert_string_equal(message, "cut: the compressed data ends too early");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_more_than_an_address_space_is_not_live),
         cmocka_unit_test(test_a_bad_line_of_rmm_is_named),
         cmocka_unit_test(test_what_is_no_trace_is_refused),
+        cmocka_unit_test(test_what_cannot_be_decompressed_is_not_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

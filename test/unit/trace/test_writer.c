@@ -109,12 +109,14 @@ static void test_a_link_leads_to_what_is_replaced_when_it_is_complete(void **sta
     struct vpmm_trace_writer *writer = begin(VPMM_TRACE_FORM_CSV);
     put(writer, item(VPMM_TRACE_MALLOC, 64, true));
     assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    assert_int_equal(chmod(path, 0600), 0);
     writer = begin_at(link, VPMM_TRACE_FORM_CSV);
     put(writer, item(VPMM_TRACE_MALLOC, 128, true));
     expect_text("A,40,8,0,0,s\n");
     assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
     expect_text("A,80,8,0,0,s\n");
     assert_true(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    assert_true(stat(path, &facts) == 0 && (facts.st_mode & 0777) == 0600);
     unlink(link);
     assert_int_equal(n_files(), 1);
 }
