@@ -91,6 +91,14 @@ static void number(struct vpmm_trace_output *output, uint64_t value)
     vpmm_trace_output_bytes(output, code, length);
 }
 
+/* memory_viz takes a number of more than 63 bits for one that it cannot compare, and draws nothing;
+ * a program may ask in vain for any size. */
+static void size_item(struct vpmm_trace_output *output, uint64_t bytes)
+{
+    word(output, W_size);
+    number(output, bytes < INT64_MAX ? bytes : INT64_MAX);
+}
+
 static void number_item(struct vpmm_trace_output *output, enum word key, uint64_t value)
 {
     word(output, key);
@@ -149,7 +157,7 @@ static void put_event(struct vpmm_trace_writer *writer, const struct vpmm_trace_
     op(part, '(');
     word_item(part, W_action, action);
     number_item(part, action == W_oom ? W_device_free : W_addr, item->entry.address);
-    number_item(part, W_size, item->entry.bytes);
+    size_item(part, item->entry.bytes);
     number_item(part, W_stream, item->entry.stream);
     number_item(part, W_time_us, (writer->facts.start_unix_ns + item->moment_ns) / 1000);
     empty_frames(part);

@@ -124,6 +124,12 @@ class Snapshot(Case):
             by_device[segment["device"]] += 1
         self.assertEqual(by_device, {0: 14, 1: 13, 2: 13})
 
+    def test_the_viewer_can_compare_each_size(self):
+        """What has more than 63 bits is no number to it, and it draws nothing at all."""
+        source = native.write(self.folder / "x.vpmm", [native.entry(native.MALLOC, 1, 0, (1 << 64) - 1, flags=native.IS_FAILED)])
+        (oom,), = pickle.loads(self.convert(source, "x.pickle").read_bytes())["device_traces"]
+        self.assertEqual((oom["action"], oom["size"]), ("oom", (1 << 63) - 1))
+
     def test_only_what_the_viewer_knows_is_in_it(self):
         data = self.convert(TRACES / "cupy.csv.gz", "x.pickle").read_bytes()
         used = {code.code for code, _, _ in pickletools.genops(data)}
