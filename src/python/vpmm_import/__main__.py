@@ -74,8 +74,8 @@ def main() -> int:
     gc.disable()
     limit_memory(os.fstat(sys.stdin.fileno()).st_size)
     try:
-        spool = Spool()
-        write(devices_of(Walk(sys.stdin.buffer, WORDS, lambda: Items(spool)).run()))
+        with Spool() as spool:
+            write(devices_of(Walk(sys.stdin.buffer, WORDS, lambda: Items(spool)).run()))
     except (NotPlain, NotSnapshot) as error:
         print(f"not a snapshot of PyTorch: {error}"[:200].replace("\n", " "), file=sys.stderr)
         return 2

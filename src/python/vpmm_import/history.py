@@ -5,15 +5,20 @@ from typing import Dict, List, Tuple
 
 from snapshot import ALLOC, FREE_COMPLETED, FREE_REQUESTED, MAP, UNMAP, Device
 
+END = 1 << 64
+
 
 class Ranges:
-    """Addresses that do not overlap, in ascending order."""
+    """Addresses that do not overlap, in ascending order; all of them are below END."""
 
     def __init__(self):
         self._starts: List[int] = []
         self._ends: List[int] = []
 
     def remove(self, start: int, end: int) -> None:
+        end = min(end, END)
+        if start >= end:
+            return
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
         if first >= last:
             return
@@ -23,6 +28,9 @@ class Ranges:
         self._ends[first:last] = [start] * len(left) + right
 
     def add(self, start: int, end: int) -> None:
+        end = min(end, END)
+        if start >= end:
+            return
         self.remove(start, end)
         place = bisect_left(self._starts, start)
         self._starts.insert(place, start)
@@ -37,15 +45,14 @@ def before(device: Device) -> Tuple[List[Tuple[int, int]], Dict[int, Tuple[int, 
     """What was mapped: (address, bytes); and what was live: address: bytes, stream."""
     ranges, live = Ranges(), dict(device.live)
     for address, n_bytes in sorted(device.mapped):
-        if n_bytes:
-            ranges.add(address, address + n_bytes)
+        ranges.add(address, address + n_bytes)
     for _, address, n_bytes, stream, action in reversed(device.events):
         if action == ALLOC:
             live.pop(address, None)
         elif action in (FREE_REQUESTED, FREE_COMPLETED):
             live[address] = (n_bytes, stream)
-        elif n_bytes and action == MAP:
+        elif action == MAP:
             ranges.remove(address, address + n_bytes)
-        elif n_bytes and action == UNMAP:
+        elif action == UNMAP:
             ranges.add(address, address + n_bytes)
     return ranges.all(), live

@@ -5,8 +5,12 @@ lists are handed to whoever reads it, a batch of items at a time, and of strings
 import os
 import re
 from functools import partial
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List
 
+from opaque import LOST, OTHER, RELEASED, TEXT, Opaque
+from shapes import Shapes
+
+# How much is read at a time; more than MARGIN.
 PIECE = 1 << 18
 # Longer than any opcode with its argument, where that is looked at.
 MARGIN = 64
@@ -16,20 +20,9 @@ BATCH = 1000
 DEPTH_MOST = 100_000
 # References and nothing else, added to a list: the frames of a stack that others have, too.
 REFERENCES = re.compile(rb"\((?:h.|j....){2,1000}e", re.DOTALL)
-# A dictionary of references, whole numbers and lists of references: nearly all of a snapshot is such, and each has the same
-# keys as the one before it. %b: where the list stands in the memo.
-KEY = rb"(?:h.|j.{4})"
-VALUE = (rb"h.|K.|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})|J.{4}|M..|j.{4}|"
-         rb"\]%b(?:\((?:j.{4}|h.){2,1000}e|(?:j.{4}|h.)a)?")
-ANY_VALUE, COUNTED_VALUE = VALUE % rb"\x94?", VALUE % rb"(\x94?)"
-ITEM = re.compile(rb"(%b)(?:%b)" % (KEY, ANY_VALUE), re.DOTALL)
-DICTIONARY = re.compile(rb"\}\x94?\(((?:%b(?:%b)){1,32})u" % (KEY, ANY_VALUE), re.DOTALL)
-NOTHING = re.compile(rb"(?!)")
-SHAPES_MOST = 64
 DECIMAL = re.compile(rb"[0-9]{1,18}\n")
 
-MARK, STOP, EMPTY_DICT, EMPTY_LIST = b"(.}]"
-INT1, INT2, INT4, LONG1, GET1, GET4, MEMOIZE = b"KMJ\x8ahj\x94"
+MARK, STOP, EMPTY_DICT, INT1, LONG1, GET1, GET4, MEMOIZE = b"(.}K\x8ahj\x94"
 # Opcode: bytes of its argument, which says nothing.
 EMPTY = {b"N": 0, b"\x88": 0, b"\x89": 0, b")": 0, b"\x8f": 0, b"G": 8}
 # Opcode: bytes of the length in front of it, and whether it is a string.
@@ -42,19 +35,6 @@ OUTSIDE = {b"P": "PERSID", b"Q": "BINPERSID", b"\x97": "NEXT_BUFFER", b"\x98": "
 
 class NotPlain(Exception):
     """The file is no pickle, or one that holds more than plain data."""
-
-
-class Opaque:
-    """A value that nobody looks at; `why`: what it is, in words."""
-
-    def __init__(self, why: str):
-        self.why = why
-
-
-OTHER = Opaque("is of another kind")
-TEXT = Opaque("is another word")
-RELEASED = Opaque("is the same as something before it, which is not kept")
-LOST = Opaque("is a word from before, and there are too many of them")
 
 
 class Walk:
@@ -75,7 +55,7 @@ class Walk:
         self._references: Dict[bytes, str] = {}  # what gets a word from the memo, with its opcode
         self._n_memo = 0
         self._lost_from = 1 << 64
-        self._shape, self._names, self._shapes_left = NOTHING, [], SHAPES_MOST
+        self._shapes = Shapes(self._references, self._released, new_list)
 
     def run(self) -> Any:
         """What the pickle holds. Raises NotPlain, and whatever extend raises."""
@@ -115,9 +95,7 @@ class Walk:
                 self._put(self._n_memo)
                 at += 1
             elif code == EMPTY_DICT:
-                found = self._shape.match(data, at) or self._learn(at)
-                push(self._filled(found.groups()) if found else {})
-                at = found.end() if found else at + 1
+                at = self._dictionary(at)
             elif code == GET4:
                 number = int.from_bytes(data[at + 1:at + 5], "little")
                 push(memo.get(number) or self._released(number))
@@ -158,40 +136,16 @@ class Walk:
                 self._begun.add(mark)
                 return
 
-    def _learn(self, at: int) -> Optional["re.Match[bytes]"]:
-        """What is at `at` in the data, as `self._shape` now finds it; None: nothing that it could."""
-        found = DICTIONARY.match(self._data, at) if self._shapes_left else None
+    def _dictionary(self, at: int) -> int:
+        """One of a known shape whole, of any other the beginning. Returns the place behind it."""
+        found = self._shapes.find(self._data, at)
         if not found:
-            return None
-        keys = ITEM.findall(found.group(1))
-        self._names = [None] + [self._references.get(key) for key in keys]
-        parts = (rb"%b(%b)" % (re.escape(key), ANY_VALUE) if name else rb"%b(?:%b)" % (re.escape(key), COUNTED_VALUE)
-                 for key, name in zip(keys, self._names[1:]))
-        self._shape = re.compile(rb"\}(\x94?)\(%bu" % b"".join(parts), re.DOTALL)
-        self._shapes_left -= 1
-        return self._shape.match(self._data, at)
-
-    def _filled(self, values: Tuple[Optional[bytes], ...]) -> dict:
-        """The dictionary of which the values were found by `self._shape`."""
-        holder = {}
-        for name, value in zip(self._names, values):
-            code = value[0] if value else 0
-            if name is None:
-                self._n_memo += code == MEMOIZE
-            elif code == LONG1:
-                holder[name] = int.from_bytes(value[2:], "little", signed=True)
-            elif code == INT1:
-                holder[name] = value[1]
-            elif code == INT4 or code == INT2:
-                holder[name] = int.from_bytes(value[1:], "little", signed=code == INT4)
-            elif code != EMPTY_LIST:
-                holder[name] = self._references.get(value) or self._released(int.from_bytes(value[1:], "little"))
-            else:
-                self._n_memo += value[1:2] == b"\x94"
-                holder[name] = self._new_list()
-                if len(value) > 2:
-                    holder[name].extend([RELEASED])
-        return holder
+            self._stack.append({})
+            return at + 1
+        holder, n_memo, end = found
+        self._stack.append(holder)
+        self._n_memo += n_memo
+        return end
 
     def _released(self, number: int) -> Opaque:
         if number >= self._n_memo:
@@ -213,7 +167,7 @@ class Walk:
         self._memo.pop(number, None)
         for way in self._ways(number):
             self._references.pop(way, None)
-        self._shape = NOTHING
+        self._shapes.forget()
 
     def _ways(self, number: int) -> Iterator[bytes]:
         """The opcodes that get it."""

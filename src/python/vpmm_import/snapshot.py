@@ -5,7 +5,7 @@ read, so that a list is told by what is in it, and what is wrong with it waits u
 import struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from plain_pickle import RELEASED, TEXT, Opaque
+from opaque import RELEASED, TEXT, Opaque
 from spool import Event, Events, Spool
 
 DEVICES = 255

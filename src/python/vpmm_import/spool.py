@@ -14,11 +14,17 @@ Event = Tuple[int, int, int, int, int]
 
 
 class Spool:
-    """The file; many lists of events share it. It is in TMPDIR, and has no name."""
+    """The file; many lists of events share it, and end with it. It is in TMPDIR, and has no name."""
 
     def __init__(self):
         self._file = tempfile.TemporaryFile()
         self._bytes = 0
+
+    def __enter__(self) -> "Spool":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._file.close()
 
     def add(self, data: bytes) -> int:
         """Where it is."""
