@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """How snapshots of PyTorch are read: whatever pickler wrote them, in memory that does not grow with their history, and what is
 damaged or hostile is refused without a crash."""
+import importlib.util
+import io
 import json
 import pickle
 import random
@@ -17,6 +19,10 @@ sys.path.insert(0, str(IMPORTER))
 import plain_pickle  # noqa: E402
 import snapshot as reader  # noqa: E402
 from spool import Spool  # noqa: E402
+
+specification = importlib.util.spec_from_file_location("importer", IMPORTER / "__main__.py")
+importer = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(importer)
 
 MIB = 1 << 20
 # Runs the importer, and tells at last the most memory that it had, in KiB.
@@ -62,6 +68,14 @@ class Picklers(Case):
         good = {"action": "alloc", "addr": 64, "size": 8, "stream": 0, "time_us": 5}
         data = pickle.dumps({"segments": [], "device_traces": [[event, dict(event), good]]})
         self.assertEqual(self.csv(data), ["A,40,8,0,0,a"])
+
+    def test_addresses_that_end_beyond_all(self):
+        last = (1 << 64) - 4096
+        segment = {"device": 0, "address": last, "total_size": 1 << 20, "blocks": []}
+        event = {"action": "segment_map", "addr": last - 4096, "size": 8192 + 4096, "stream": 0, "time_us": 5}
+        found = json.loads(self.succeed("summary", "-", "--json", data=pickle.dumps(
+            {"segments": [segment], "device_traces": [[event]]})))
+        self.assertEqual(found["pool"]["grow"], {"times": 1, "bytes": 8192 + 4096})
 
     def test_what_is_referred_to_again_is_not_there(self):
         event = {"action": "alloc", "addr": 64, "size": 8, "stream": 0, "time_us": 5}
@@ -119,6 +133,7 @@ class Damaged(Case):
             file.seek(0)
             try:
                 devices = reader.devices_of(plain_pickle.Walk(file, reader.WORDS, lambda: reader.Items(spool)).run())
+                importer.write(devices, io.BytesIO())
             except (plain_pickle.NotPlain, reader.NotSnapshot) as error:
                 self.assertTrue(str(error))
                 return None

@@ -8,7 +8,7 @@ import sys
 from heapq import merge
 from itertools import starmap
 from pathlib import Path
-from typing import Dict, Iterator, Set, Tuple
+from typing import BinaryIO, Dict, Iterator, Set, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -50,9 +50,9 @@ def events_of(number: int, device: Device) -> Iterator[Tuple[int, int, Event]]:
     return ((event[0], number, event) for event in device.events)
 
 
-def write(devices: Dict[int, Device]) -> None:
+def write(devices: Dict[int, Device], file: BinaryIO) -> None:
     start_us = min((next(iter(device.events))[0] for device in devices.values() if device.events), default=0)
-    writer = native.Writer(sys.stdout.buffer, "PyTorch", start_us)
+    writer = native.Writer(file, "PyTorch", start_us)
     for number, device in sorted(devices.items()):
         write_before(writer, number, device)
     # Blocks of each device of which the free was asked for; that it is complete later is no free of its own.
@@ -75,7 +75,7 @@ def main() -> int:
     limit_memory(os.fstat(sys.stdin.fileno()).st_size)
     try:
         with Spool() as spool:
-            write(devices_of(Walk(sys.stdin.buffer, WORDS, lambda: Items(spool)).run()))
+            write(devices_of(Walk(sys.stdin.buffer, WORDS, lambda: Items(spool)).run()), sys.stdout.buffer)
     except (NotPlain, NotSnapshot) as error:
         print(f"not a snapshot of PyTorch: {error}"[:200].replace("\n", " "), file=sys.stderr)
         return 2
