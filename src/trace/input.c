@@ -68,8 +68,9 @@ static bool may_be_trace(int to, enum vpmm_trace_form form)
 {
     char head[VPMM_TRACE_HEAD_ROOM] = "";
     struct vpmm_trace_input input = {.fd = to};
-    size_t n = vpmm_trace_input_peek(&input, head, sizeof head - 1);
-    return vpmm_trace_form_may_be(form, head, n) && lseek(to, 0, SEEK_END) >= 0;
+    const char *complaint;
+    size_t n = vpmm_trace_input_peek(&input, head, sizeof head - 1, &complaint);
+    return !complaint && vpmm_trace_form_may_be(form, head, n) && lseek(to, 0, SEEK_END) >= 0;
 }
 
 static int copy_all(int from, enum vpmm_trace_form form)
