@@ -31,11 +31,14 @@ void vpmm_progress_begin(struct vpmm_progress *progress, const char *what)
                                        .is_wanted = isatty(STDERR_FILENO) && !is_dumb};
 }
 
+bool vpmm_progress_is_due_now(const struct vpmm_progress *progress)
+{
+    return progress->is_wanted && now_ms() >= progress->next_ms;
+}
+
 bool vpmm_progress_is_due(struct vpmm_progress *progress)
 {
-    if (!progress->is_wanted || ++progress->n_steps % STEPS_A_LOOK)
-        return false;
-    return now_ms() >= progress->next_ms;
+    return ++progress->n_steps % STEPS_A_LOOK == 0 && vpmm_progress_is_due_now(progress);
 }
 
 /* In the line of the terminal, which must not end: 0 where there is no room for a bar. */

@@ -18,6 +18,8 @@ struct vpmm_progress {
 void vpmm_progress_begin(struct vpmm_progress *progress, const char *what);
 /* Whether it is time to tell how far the work is; cheap, to be asked at every step. */
 bool vpmm_progress_is_due(struct vpmm_progress *progress);
+/* The same for whoever is told by a clock: to be asked now and then. */
+bool vpmm_progress_is_due_now(const struct vpmm_progress *progress);
 /* `done` of `all`; 0 of 0 where that is not known. */
 void vpmm_progress_draw(struct vpmm_progress *progress, uint64_t done, uint64_t all);
 /* Takes the bar away. */

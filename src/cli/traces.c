@@ -8,14 +8,34 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MESSAGE_ROOM 256
 #define NO_PYTHON 127
+#define LOOK_MS 100
+
+/* Until the importer says something or ends; how far it has read `from` shows meanwhile. */
+static void watch(int words, int from)
+{
+    struct vpmm_progress progress;
+    struct pollfd end = {.fd = words, .events = POLLIN};
+    struct stat facts;
+    uint64_t bytes = fstat(from, &facts) == 0 ? (uint64_t)facts.st_size : 0;
+    int ready;
+    vpmm_progress_begin(&progress, "importing");
+    while ((ready = poll(&end, 1, LOOK_MS)) == 0 || (ready < 0 && errno == EINTR)) {
+        off_t at = lseek(from, 0, SEEK_CUR);
+        if (vpmm_progress_is_due_now(&progress))
+            vpmm_progress_draw(&progress, at > 0 ? (uint64_t)at : 0, bytes);
+    }
+    vpmm_progress_end(&progress);
+}
 
 /* What the importer said, to the end of its first line. */
 static void read_words(int fd, char words_out[MESSAGE_ROOM])
@@ -60,6 +80,7 @@ static int import(const char *command, const char *name, int from, int to)
         close(ends[0]);
         return vpmm_cli_fail(command, "%s: %s", name, strerror(errno));
     }
+    watch(ends[0], from);
     read_words(ends[0], words);
     close(ends[0]);
     pid_t ended;

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import pty
+import re
 import subprocess
 
 from tracing import TRACES, Case, arguments, main
@@ -137,6 +139,28 @@ class Hostile(Case):
                               env={"PATH": str(self.folder)}, check=False)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         self.assertIn(b"takes python3 to import", done.stderr)
+
+    def test_a_terminal_sees_how_far_it_is(self):
+        """By a python3 that has read half of it and waits for a word of ours, and then fails."""
+        path, python, gate = (self.folder / name for name in ("x.pickle", "python3", "gate"))
+        path.write_bytes(pickle.dumps(["x" * 10000]))
+        python.write_text(f"#!/bin/sh\nhead -c {path.stat().st_size // 2} >/dev/null\nread word <{gate}\nexit 2\n")
+        python.chmod(0o755)
+        os.mkfifo(gate)
+        master, slave = pty.openpty()
+        with subprocess.Popen([arguments.program, "trace", "summary", path], stdout=slave, stderr=slave, stdin=slave,
+                              env={"PATH": f"{self.folder}:/usr/bin:/bin", "TERM": "xterm"}) as command:
+            os.close(slave)
+            seen = b""
+            while not re.search(rb"importing \[#{19,20}\.{20,21}\]  (49|50)%", seen):
+                seen += os.read(master, 4096)
+            gate.write_text("go on\n")
+            try:
+                while b"not a snapshot" not in seen:
+                    seen += os.read(master, 4096)
+            finally:
+                os.close(master)
+        self.assertEqual(command.returncode, 2)
 
 
 if __name__ == "__main__":
