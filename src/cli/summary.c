@@ -236,7 +236,8 @@ static void note_free(struct vpmm_summary *summary, const struct vpmm_trace_item
     summary->n_made_up += item->is_made_up;
     note_call(summary, item);
     if (!item->is_known) {
-        summary->n_unknown += !(item->entry.flags & VPMM_TRACE_IS_FAILED);
+        summary->n_unknown +=
+            !(item->entry.flags & VPMM_TRACE_IS_FAILED) && !vpmm_trace_frees_nothing(item);
         return;
     }
     if (!vpmm_live_take(&summary->live, item->entry.address, &block))

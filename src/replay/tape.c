@@ -122,7 +122,7 @@ static bool add_item(struct maker *maker, const struct vpmm_trace_item *item)
     case VPMM_TRACE_MALLOC:
         return add_malloc(maker, item, &op);
     case VPMM_TRACE_FREE:
-        return add_free(maker, item, &op);
+        return vpmm_trace_frees_nothing(item) || add_free(maker, item, &op);
     case VPMM_TRACE_KERNEL:
         op.kind = VPMM_TAPE_WORK;
         op.amount = entry->bytes;

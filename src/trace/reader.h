@@ -76,6 +76,12 @@ VPMM_MUST_CHECK bool vpmm_trace_rewind(struct vpmm_trace_reader *reader);
  * of the file and the place. A trace whose process was killed is not damaged. */
 const char *vpmm_trace_damage(const struct vpmm_trace_reader *reader);
 
+/* A free of NULL, which programs begin with to have a context. */
+static inline bool vpmm_trace_frees_nothing(const struct vpmm_trace_item *item)
+{
+    return item->entry.kind == VPMM_TRACE_FREE && item->entry.address == 0;
+}
+
 struct vpmm_trace_facts {
     enum vpmm_trace_form form;
     const char *program; /* "" where it is not known */

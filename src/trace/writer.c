@@ -117,6 +117,8 @@ static uint64_t *counter_of(struct vpmm_trace_writer *writer, const struct vpmm_
 bool vpmm_trace_put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *item)
 {
     uint64_t *counter = counter_of(writer, item);
+    if (counter && vpmm_trace_frees_nothing(item))
+        return !writer->output.error;
     if (counter)
         ++*counter;
     else if (!writer->output.error)

@@ -206,7 +206,7 @@ class Native(Case):
             self.entry(10, self.MALLOC, 0x1000, 3 * MIB), self.entry(20, self.GROW, 0x1000, 4 * MIB),
             self.entry(30, self.MALLOC, 0, 8 * MIB, flags=self.IS_ASYNC | self.IS_FAILED),
             self.entry(40, self.MALLOC, 0x2000, 2 * MIB, flags=0, stream=0), self.entry(50, self.FREE, 0x9000),
-            self.entry(60, self.FREE, 0x1000)])
+            self.entry(55, self.FREE, 0), self.entry(60, self.FREE, 0x1000)])
         self.assertEqual(replays["left_out"], {"small": 0, "failed": 1, "elsewhere": 0, "unmatched": 1})
         figures = replays["replays"][0]["passes"][0]
         self.assertEqual((figures["calls"], figures["live_peak_bytes"], figures["held_peak_bytes"]), (3, 5 * MIB, 6 * MIB))

@@ -55,14 +55,14 @@ class Figures(Case):
                  native.entry(native.HOST_WAIT, 30, duration_ns=700),
                  native.entry(native.MALLOC, 40, 0, 9 * GIB, flags=native.IS_FAILED, path=native.CUDA + 13)]
         second = [native.entry(native.MALLOC, 5, 0x9000000, 100, path=native.CUDA + 1, device=1, duration_ns=5000),
-                  native.entry(native.FREE, 50, 0x7770000, path=native.CUDA),
+                  native.entry(native.FREE, 50, 0x7770000, path=native.CUDA), native.entry(native.FREE, 55, 0, path=native.CUDA),
                   native.entry(native.GROW, 60, 0xa000000, 2 * MIB, device=1),
                   native.entry(native.UNMAP, 70, 0xa000000, 2 * MIB, device=1),
                   native.entry(native.RELEASE, 70, 0xa000000, 2 * MIB, device=1)]
         path = native.write(self.folder / "x.vpmm", first, second, dropped=3, program=b'pro"gram')
         found = self.summary(path)
         self.assertEqual([found[key] for key in ("mallocs", "frees", "failed", "dropped", "frees_unknown", "program", "pid")],
-                         [4, 2, 1, 3, 1, 'pro"gram', 4711])
+                         [4, 3, 1, 3, 1, 'pro"gram', 4711])
         self.assertEqual(found["live_peak"], {"bytes": 4 * MIB + 100, "at_ns": 20100, "blocks": 2})
         self.assertEqual(found["held_peak"]["bytes"], 6 * MIB)
         self.assertEqual([(device["device"], device["held_peak"]["bytes"]) for device in found["devices"]],

@@ -56,7 +56,7 @@ static void count_item(struct account *account, struct vpmm_live *live,
 {
     const struct vpmm_trace_entry *entry = &item->entry;
     struct vpmm_live_block block = {.address = entry->address, .bytes = entry->bytes};
-    account->n_items++;
+    account->n_items += !vpmm_trace_frees_nothing(item);
     if (item->is_known && entry->kind == VPMM_TRACE_MALLOC) {
         assert_false(vpmm_live_take(live, entry->address, &block));
         assert_true(vpmm_live_put(live, &block));

@@ -140,6 +140,7 @@ static void test_what_a_form_has_no_place_for_is_counted(void **state)
         put(writer, failed);
         put(writer, item(VPMM_TRACE_GROW, 64, false));
         put(writer, item(VPMM_TRACE_FREE, 64, false));
+        put(writer, item(VPMM_TRACE_FREE, 0, false));
         const struct vpmm_trace_left_out left_out = vpmm_trace_left_out(writer);
         assert_memory_equal(&left_out, &cases[i].left_out, sizeof left_out);
         vpmm_trace_abandon(writer);
