@@ -20,7 +20,8 @@
 
 /* What reading a file came to. */
 struct account {
-    uint64_t n_items, n_mallocs, n_frees, n_made_up, live_bytes;
+    uint64_t n_items; /* but frees of NULL */
+    uint64_t n_mallocs, n_frees, n_made_up, live_bytes;
     uint64_t digest;     /* of all items in their order */
     uint64_t order;      /* of those that can be in a file of our own, without their times */
     uint64_t is_damaged; /* 0 or 1: no byte of this is padding */
