@@ -131,8 +131,8 @@ enum vpmm_result vpmm_trim(int device, uint64_t keep_bytes, uint64_t *given_back
  * pending_bytes: where a wait fails, what it was for stays pending, the others are waited for all
  * the same, and the next call tries again. `*pending_bytes_out` (or NULL): what is pending after
  * it. DONE: all of it is reusable but for what is lost; what other threads free meanwhile may be
- * pending. BUSY: a capture or another process keeps some of it pending. DRIVER_FAILED: a wait
- * failed. NOT_LOADED, NOT_ACTIVE, NO_POOL. */
+ * pending. BUSY: a capture, another process, or a thread that stopped in the middle of a request
+ * keeps some of it pending. DRIVER_FAILED: a wait failed. NOT_LOADED, NOT_ACTIVE, NO_POOL. */
 enum vpmm_result vpmm_reap(int device, uint64_t *pending_bytes_out);
 
 /* Writes every region of every pool to the descriptor `fd`, as the dump signal does: docs/DUMP.md.

@@ -5,6 +5,9 @@
 /* So many fences are waited for between two looks at the pool. */
 #define FENCES 64
 
+/* How often a batch that another thread is closing is looked at again. */
+#define TRIES 500
+
 /* With the latch. */
 static uint64_t cached_pending_pages(const struct vpmm_heap *heap, const struct vpmm_lane *lane)
 {
@@ -71,24 +74,40 @@ static size_t pending(struct vpmm_heap *heap, bool (*is_wanted)(void *, vpmm_fen
     return n;
 }
 
-enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
+/* Of the failures the first, and NOT_READY where there is none but a batch is open. */
+static enum vpmm_status wait_until(struct vpmm_heap *heap, vpmm_fence last)
 {
     vpmm_fence fences[FENCES];
-    struct range range = {VPMM_FENCE_NONE, VPMM_FENCE_NONE};
+    struct range range = {VPMM_FENCE_NONE, last};
     enum vpmm_status first = VPMM_OK;
-    vpmm_heap_reap(heap);
-    (void)pending(heap, find_last, &range, fences);
-    size_t n = range.last ? FENCES : 0;
+    size_t n = last ? FENCES : 0;
     while (n == FENCES) {
         n = pending(heap, lies_between, &range, fences);
         for (size_t i = 0; i < n; i++) {
             enum vpmm_status status = vpmm_order_synchronize(heap->order, fences[i]);
-            /* Open: freed since the caches were emptied, or another thread records it now. */
-            if (!first && status != VPMM_NOT_READY)
+            if (!first || (status && first == VPMM_NOT_READY))
                 first = status;
             range.after = fences[i];
         }
     }
-    vpmm_heap_reap(heap);
     return first;
+}
+
+/* What lanes hold is closed before the look. A batch that is open all the same was opened since, or
+ * another thread has emptied the lane and is just closing it: what it stands for was freed before,
+ * and must not be told as reusable. */
+enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
+{
+    vpmm_fence fences[FENCES];
+    struct range range = {VPMM_FENCE_NONE, VPMM_FENCE_NONE};
+    vpmm_heap_reap(heap);
+    (void)pending(heap, find_last, &range, fences);
+    enum vpmm_status status = wait_until(heap, range.last);
+    for (int i = 0; status == VPMM_NOT_READY && i < TRIES; i++) {
+        vpmm_pause();
+        vpmm_heap_reap(heap);
+        status = wait_until(heap, range.last);
+    }
+    vpmm_heap_reap(heap);
+    return status;
 }

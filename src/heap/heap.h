@@ -162,7 +162,8 @@ void vpmm_heap_account(struct vpmm_heap *heap, struct vpmm_heap_account *account
 /* Waits on the host for all that is pending now, whatever it takes, and learns that it is complete
  * (driver). What cannot be waited for stays pending, and does not keep the rest from being waited
  * for; the first failure is told: CAPTURED where a capture keeps a fence from being recorded, or
- * the driver's. Not where the program did not ask for it. */
+ * the driver's; where there is none, NOT_READY if another thread keeps one from being recorded for
+ * long. Not where the program did not ask for it. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap);
 
 /* Tries unmaps that failed again, and gives wholly free, complete extents back to the device until

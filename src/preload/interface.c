@@ -191,7 +191,7 @@ static enum vpmm_result trim_heap(struct vpmm_router *router, struct vpmm_heap *
     return VPMM_DONE;
 }
 
-/* Captures, and what the program or another process may still end, are no failures. What is lost
+/* Captures, and what another thread or process may still end, are no failures. What is lost
  * stays pending for ever, and says nothing of this try. */
 static enum vpmm_result reap_heap(struct vpmm_router *router, struct vpmm_heap *heap,
                                   uint64_t nothing, uint64_t *sum)
@@ -203,7 +203,7 @@ static enum vpmm_result reap_heap(struct vpmm_router *router, struct vpmm_heap *
     *sum += account.pending_pages * vpmm_heap_page_bytes(heap);
     if (account.pending_pages == account.lost_pages)
         return VPMM_DONE;
-    if (status && status != VPMM_CAPTURED)
+    if (status && status != VPMM_CAPTURED && status != VPMM_NOT_READY)
         return VPMM_DRIVER_FAILED;
     return status || account.withheld_pages ? VPMM_BUSY : VPMM_DONE;
 }

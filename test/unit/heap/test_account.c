@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Live and pending together: what is freed leaves them when its work is known complete, not before,
  * and a wait that fails loses nothing. */
+#define _POSIX_C_SOURCE 200809L
 #include "fixture.h"
 
 #include <pthread.h>
@@ -187,6 +188,85 @@ enum {
     BLOCKS = 8
 };
 
+/* One thread's records wait for the second meeting, to which another one may come when it has
+ * looked at fences so often. */
+static struct {
+    enum vpmm_status (*record)(void *self, vpmm_event_handle event, vpmm_context_handle context);
+    enum vpmm_status (*relax)(void *self, int *mode_out);
+    pthread_barrier_t meeting;
+    pthread_t thread;
+    unsigned n_looks, n_looks_most;
+} held;
+static _Thread_local bool is_held;
+
+static enum vpmm_status record_held(void *self, vpmm_event_handle event,
+                                    vpmm_context_handle context)
+{
+    if (is_held) {
+        (void)pthread_barrier_wait(&held.meeting);
+        (void)pthread_barrier_wait(&held.meeting);
+    }
+    return held.record(self, event, context);
+}
+
+static void let_go(void)
+{
+    (void)pthread_barrier_wait(&held.meeting);
+    assert_int_equal(pthread_join(held.thread, NULL), 0);
+}
+
+static enum vpmm_status relax_held(void *self, int *mode_out)
+{
+    if (!is_held && ++held.n_looks == held.n_looks_most)
+        let_go();
+    return held.relax(self, mode_out);
+}
+
+static void *gather_held(void *self)
+{
+    struct fixture *f = self;
+    (void)sim_ctx_set_current(f->sim, f->handle);
+    is_held = true;
+    vpmm_heap_reap(f->heap);
+    return NULL;
+}
+
+/* A thread has taken what lies in a cache, and has not recorded its fence yet: for long, or until
+ * it has been looked for some times. */
+static void test_what_another_thread_is_closing_is_waited_for(void **state)
+{
+    (void)state;
+    for (unsigned n_looks_most = 0; n_looks_most <= 50; n_looks_most += 50) {
+        struct fixture f;
+        setup(&f, true);
+        CUstream stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        uint64_t p[4];
+        for (int i = 0; i < 4; i++)
+            p[i] = fixture_malloc(&f, 1, stream);
+        for (int i = 0; i < 4; i++)
+            fixture_free(&f, p[i], stream);
+        held.record = f.driver.event_record_context;
+        held.relax = f.driver.capture_relax;
+        held.n_looks = 0;
+        held.n_looks_most = n_looks_most;
+        f.driver.event_record_context = record_held;
+        f.driver.capture_relax = relax_held;
+        assert_int_equal(pthread_barrier_init(&held.meeting, NULL, 2), 0);
+        assert_int_equal(pthread_create(&held.thread, NULL, gather_held, &f), 0);
+        (void)pthread_barrier_wait(&held.meeting);
+        if (n_looks_most == 0) {
+            assert_int_equal(vpmm_heap_synchronize(f.heap), VPMM_NOT_READY);
+            assert_in_range(account(&f).pending_pages, 1, 4);
+            let_go();
+        }
+        assert_int_equal(vpmm_heap_synchronize(f.heap), VPMM_OK);
+        assert_account(&f, 0, 0, 4);
+        assert_true(held.n_looks >= n_looks_most);
+        (void)pthread_barrier_destroy(&held.meeting);
+        fixture_teardown(&f);
+    }
+}
+
 struct worker {
     struct fixture *f;
     CUstream stream;
@@ -280,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_failed_wait_is_made_up_for_by_the_next),
         cmocka_unit_test(test_capture_keeps_what_it_must),
         cmocka_unit_test(test_lost_and_withheld_pages_are_pending),
+        cmocka_unit_test(test_what_another_thread_is_closing_is_waited_for),
         cmocka_unit_test(test_no_free_under_way_is_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
