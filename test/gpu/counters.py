@@ -79,8 +79,8 @@ def json_values(text: str) -> List[Any]:
 
 
 def ask_dump(pid: int, wanted: int, path: Path) -> Any:
-    """Asks a program for a dump, the `wanted`th in that file, and waits until it is written. Raises ValueError
-    when it never is."""
+    """Asks a program for a dump, the `wanted`th in that file, and waits until it is written and its file closed:
+    who counts the program's descriptors next must not count that one. Raises ValueError when it never is."""
     os.kill(pid, signal.SIGUSR1)
     deadline = time.monotonic() + DUMP_LIMIT_S
     while time.monotonic() < deadline:
@@ -88,10 +88,26 @@ def ask_dump(pid: int, wanted: int, path: Path) -> Any:
             dumps = json_values(path.read_text())
         except (OSError, ValueError):
             dumps = []
-        if len(dumps) >= wanted:
+        if len(dumps) >= wanted and not has_open(pid, path):
             return dumps[-1]
         time.sleep(0.02)
     raise ValueError(f"no dump within {DUMP_LIMIT_S:.0f} s of SIGUSR1")
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process has that file open; one that has ended has not."""
+    wanted = path.stat()
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except FileNotFoundError:
+        return False
+    for name in names:
+        try:
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
+                return True
+        except OSError:  # closed since it was listed
+            continue
+    return False
 
 
 def dump_figures(dump: Any) -> Dict[str, float]:

@@ -361,6 +361,17 @@ class Checking(InFolder):
             with self.assertRaises(ValueError):
                 check.regions(0, 2, path)
 
+    def test_a_dump_is_not_there_before_its_file_is_closed(self):
+        path = self.folder / "dump.json"
+        with path.open("w") as file, replaced(counters.os, "kill", lambda *_: None):
+            file.write('{"devices": []}\n')
+            file.flush()
+            with replaced(counters, "DUMP_LIMIT_S", 0.1), self.assertRaises(ValueError):
+                counters.ask_dump(os.getpid(), 1, path)
+            with replaced(counters.time, "sleep", lambda _: file.close()):
+                self.assertEqual(counters.ask_dump(os.getpid(), 1, path), {"devices": []})
+                self.assertTrue(file.closed)
+
     def test_no_time_is_left(self):
         with replaced(catalogue, "PART_LIMIT_S", -1.0):
             result = self.part("print()")[0]
