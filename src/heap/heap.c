@@ -180,6 +180,11 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
     return vpmm_pool_find(heap->pool, address, view_out);
 }
 
+uint64_t vpmm_heap_live_bytes(const struct vpmm_heap *heap, uint64_t address)
+{
+    return vpmm_pool_live_bytes(heap->pool, address);
+}
+
 uint64_t vpmm_heap_reserve_ids(struct vpmm_heap *heap, uint64_t n)
 {
     return vpmm_atomic_add(&heap->last_allocation_id, n) + 1;

@@ -136,6 +136,8 @@ bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address);
 /* The region that holds `address`. NOT_FOUND outside this heap's roots. No lock, no driver. */
 enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
                                 struct vpmm_region_view *view_out);
+/* See vpmm_pool_live_bytes. No lock, no driver. */
+uint64_t vpmm_heap_live_bytes(const struct vpmm_heap *heap, uint64_t address);
 
 /* What the heap has at one moment, in pages. */
 struct vpmm_heap_account {

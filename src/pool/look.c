@@ -60,6 +60,18 @@ enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
     return VPMM_OK;
 }
 
+uint64_t vpmm_pool_live_bytes(const struct vpmm_pool *pool, uint64_t address)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    if (!root)
+        return 0;
+    uint32_t number = vpmm_region_at(root, vpmm_root_page(pool, root, address));
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    bool is_live = region && vpmm_region_state(region) == VPMM_REGION_LIVE &&
+                   vpmm_atomic_load(&region->address) == address;
+    return is_live ? vpmm_atomic_load(&region->bytes) : 0;
+}
+
 /* The region that starts at `page`, or, where it keeps changing, everything up to the next start as
  * busy. */
 static void look_at_start(const struct vpmm_pool *pool, const struct vpmm_root *root, uint64_t page,

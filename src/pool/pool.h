@@ -202,17 +202,17 @@ void vpmm_pool_abandon(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t 
 
 /* ---- frees ---- */
 
-/* Any thread, no lock. Whether `address` lies in a root of this pool. */
+/* The next three: any thread, no lock. Whether `address` lies in a root of this pool. */
 bool vpmm_pool_holds(const struct vpmm_pool *pool, uint64_t address);
-/* Any thread, no lock. Copies the region that holds `address`. NOT_FOUND when it lies in no root of
- * this pool. A region that is just changing may be shown as one busy page; a live one never
- * changes. */
+/* Copies the region that holds `address`; NOT_FOUND outside the roots. One that is just changing
+ * may be shown as one busy page; a live one never changes. */
 enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
                                 struct vpmm_region_view *view_out);
+/* The bytes asked for of the live region that starts exactly at `address`; 0: there is none. */
+uint64_t vpmm_pool_live_bytes(const struct vpmm_pool *pool, uint64_t address);
 
 /* Any thread, no lock. live -> busy in one compare-and-swap: of two frees of the live region that
- * starts exactly at `address`, one gets OK and a copy of the region; everybody else gets NOT_FOUND.
- */
+ * starts exactly at `address`, one gets OK and a copy of it; everybody else gets NOT_FOUND. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
                                                  struct vpmm_region_view *view_out);
 

@@ -221,15 +221,9 @@ bool vpmm_call_begin(struct vpmm_call *call)
 
 bool vpmm_call_begin_free(struct vpmm_call *call, CUdeviceptr address)
 {
-    struct vpmm_region_view region;
-    int device;
     if (!prepare(call))
         return false;
-    if (vpmm_router_find(call->tracing->router, address, &region, &device)) {
-        call->device = device;
-        if (region.state == VPMM_REGION_LIVE && region.address == address)
-            call->bytes = region.owner.bytes;
-    }
+    call->bytes = vpmm_router_live_bytes(call->tracing->router, address, &call->device);
     call->begin_ns = now_ns(call->tracing);
     return true;
 }

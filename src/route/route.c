@@ -288,6 +288,13 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
     return true;
 }
 
+uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, int *device_out)
+{
+    struct vpmm_heap *heap = heap_of(router, address);
+    *device_out = heap ? vpmm_heap_device(heap) : -1;
+    return heap ? vpmm_heap_live_bytes(heap, address) : 0;
+}
+
 /* ---- memory that may go back ---- */
 
 bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief)

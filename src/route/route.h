@@ -123,6 +123,10 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
 
+/* See vpmm_pool_live_bytes. `*device_out`: of the heap whose roots hold `address`, or -1. No lock,
+ * no driver. */
+uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, int *device_out);
+
 /* ---- cudaMalloc memory that other processes open ---- */
 
 /* A block as its exporter knows it. */

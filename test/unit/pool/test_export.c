@@ -70,6 +70,7 @@ static void an_exported_region_is_claimed_and_not_cached(void **state)
     assert_true(export(page, view_of(page).owner.id));
     assert_false(vpmm_pool_cache(w.pool, &live, VPMM_FENCE_NONE, 1, &share));
     assert_false(vpmm_pool_look_live(w.pool, address, &again));
+    assert_int_equal(vpmm_pool_live_bytes(w.pool, address), view_of(page).owner.bytes);
     assert_int_equal(vpmm_pool_claim(w.pool, address, &view), VPMM_OK);
     assert_true(view.is_exported);
     assert_true(view_of(page).is_exported);

@@ -27,12 +27,16 @@ static void an_interior_address_finds_its_region(void **state)
             assert_int_equal(region.address, world_address(&w, page));
             assert_int_equal(region.pages, n);
             assert_int_equal(region.owner.bytes, n * PAGE - 1);
+            assert_int_equal(vpmm_pool_live_bytes(w.pool, address),
+                             places[i] == 0 ? n * PAGE - 1 : 0);
             assert_true(region.owner.is_async);
         }
     }
     assert_int_equal(vpmm_pool_find(w.pool, world_address(&w, page), &region), VPMM_OK);
     assert_int_equal(region.state, VPMM_REGION_HOLE);
+    assert_int_equal(vpmm_pool_live_bytes(w.pool, world_address(&w, page)), 0);
     assert_int_equal(vpmm_pool_find(w.pool, WORLD_BASE - 1, &region), VPMM_NOT_FOUND);
+    assert_int_equal(vpmm_pool_live_bytes(w.pool, WORLD_BASE - 1), 0);
     assert_int_equal(vpmm_pool_find(w.pool, WORLD_BASE + (PAGE << 16), &region), VPMM_NOT_FOUND);
     world_finish(&w);
 }

@@ -29,16 +29,6 @@ void fakes_reset(void)
     }
 }
 
-vpmm_context_handle fake_context(int number)
-{
-    return (vpmm_context_handle)&fakes.contexts[number];
-}
-
-vpmm_stream_handle fake_stream(int number)
-{
-    return (vpmm_stream_handle)&fakes.contexts[number];
-}
-
 static void tell(const char *what, uint64_t number)
 {
     size_t length = strlen(fakes.told);
@@ -246,6 +236,11 @@ enum vpmm_status vpmm_heap_find(const struct vpmm_heap *heap, uint64_t address,
         return VPMM_NOT_FOUND;
     *view_out = (struct vpmm_region_view){.state = heap->state, .address = heap->base, .pages = 1};
     return VPMM_OK;
+}
+
+uint64_t vpmm_heap_live_bytes(const struct vpmm_heap *heap, uint64_t address)
+{
+    return heap->state == VPMM_REGION_LIVE && address == heap->base ? FAKE_LIVE_BYTES : 0;
 }
 
 uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap)

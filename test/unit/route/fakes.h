@@ -13,6 +13,8 @@
 #define FAKE_GRANULARITY ((uint64_t)2 << 20)
 #define FAKE_DEVICE_BYTES ((uint64_t)1 << 30)
 #define FAKE_ROOT_BYTES ((uint64_t)1 << 40)
+/* Of the live block at the start of each root. */
+#define FAKE_LIVE_BYTES ((uint64_t)12345)
 
 struct vpmm_context {
     uint64_t id;
@@ -69,7 +71,13 @@ extern const struct vpmm_driver fake_driver;
 
 /* Everything works: all devices alike, all of them peers, context 0 current. */
 void fakes_reset(void);
-vpmm_context_handle fake_context(int number);
-vpmm_stream_handle fake_stream(int number);
+static inline vpmm_context_handle fake_context(int number)
+{
+    return (vpmm_context_handle)&fakes.contexts[number];
+}
+static inline vpmm_stream_handle fake_stream(int number)
+{
+    return (vpmm_stream_handle)&fakes.contexts[number];
+}
 
 #endif

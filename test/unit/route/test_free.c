@@ -92,6 +92,9 @@ static void regions_of_our_address_space_are_found_live_or_not(void **state)
     assert_false(vpmm_router_find(fixture.router, fakes.heaps[1].base, &view, &device));
     assert_int_equal(view.pages, 99);
     assert_int_equal(device, -1);
+    device = 0;
+    assert_int_equal(vpmm_router_live_bytes(fixture.router, fakes.heaps[1].base, &device), 0);
+    assert_int_equal(device, -1);
     (void)sync_malloc(4 * MIB);
     (void)async_malloc(4 * MIB, 1);
     fakes.heaps[1].state = VPMM_REGION_FREE;
@@ -100,6 +103,10 @@ static void regions_of_our_address_space_are_found_live_or_not(void **state)
     fakes.heaps[1].state = VPMM_REGION_LIVE;
     assert_true(vpmm_router_find(fixture.router, fakes.heaps[1].base + 5, &view, &device));
     assert_int_equal(view.address, fakes.heaps[1].base);
+    assert_int_equal(device, 1);
+    device = -1;
+    assert_int_equal(vpmm_router_live_bytes(fixture.router, fakes.heaps[1].base, &device),
+                     FAKE_LIVE_BYTES);
     assert_int_equal(device, 1);
 }
 

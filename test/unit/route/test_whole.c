@@ -100,11 +100,15 @@ static void blocks_of_both_kinds_are_served_found_and_freed_once(void **state)
     assert_true(vpmm_router_find(router, first + 4 * MIB, &view, &device));
     assert_int_equal(view.address, first);
     assert_int_equal(view.owner.bytes, 5 * MIB + 13);
+    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 5 * MIB + 13);
+    assert_int_equal(vpmm_router_live_bytes(router, first + 4 * MIB, &device), 0);
     assert_int_equal(release(first + 2 * MIB, NULL), VPMM_FREE_NOT_OURS);
     assert_int_equal(release(first, stream), VPMM_FREED);
     assert_int_equal(release(first, NULL), VPMM_FREE_NOT_OURS);
     assert_true(vpmm_router_find(router, first, &view, &device));
     assert_int_equal(view.state, VPMM_REGION_FREE);
+    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 0);
+    assert_int_equal(device, 0);
     assert_int_equal(release(second, NULL), VPMM_FREED);
     assert_int_equal(live_bytes(0), 0);
 }
