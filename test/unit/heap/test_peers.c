@@ -3,6 +3,7 @@
  * These tests look into the heap, because its threads meet where no call of it tells. */
 #include "fixture.h"
 
+#include "base/lock.h"
 #include "heap/internal.h"
 
 #include <sched.h>
@@ -13,16 +14,14 @@
 
 #include <cmocka.h>
 
-#define LOOKS 100000
-
 static struct {
     struct fixture f;
     const char *stops_before; /* the call that the main thread stops before, once */
     void (*at_stop)(void);
     pthread_t other;
     vpmm_atomic32 n_together; /* steps of the two that were seen at one time */
-    vpmm_atomic32 has_begun;
-    enum vpmm_status status; /* of what the other thread did */
+    vpmm_atomic32 is_held_up; /* the other thread waits, or it is done */
+    enum vpmm_status status;  /* of what the other thread did */
     uint64_t address;
 } meeting;
 
@@ -73,28 +72,38 @@ static void setup(const char *stops_before, void (*at_stop)(void))
     meeting.stops_before = stops_before;
 }
 
+void __real_vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock);
+void __wrap_vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock);
+
+/* The heap's own, told of. */
+void __wrap_vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock)
+{
+    if (adds_peer || grows)
+        vpmm_atomic_store(&meeting.is_held_up, 1);
+    __real_vpmm_condition_wait(condition, lock);
+}
+
 static void *add_peer(void *unused)
 {
     (void)unused;
     adds_peer = true;
     meeting.status = vpmm_heap_add_peer(meeting.f.heap, 1);
+    vpmm_atomic_store(&meeting.is_held_up, 1);
     return NULL;
 }
 
-/* In vain, where all is well. */
-static void wait_for_both(void)
+/* The main thread goes on when the other one has come as far as it can. */
+static void wait_for_the_other(void)
 {
-    for (int i = 0; i < LOOKS && !vpmm_atomic_load(&meeting.n_together); i++)
+    while (!vpmm_atomic_load(&meeting.is_held_up))
         (void)sched_yield();
 }
 
-/* The edit goes on when the other thread has closed the heap for edits. */
 static void let_a_peer_be_added(void)
 {
     assert_int_equal(pthread_create(&meeting.other, NULL, add_peer, NULL), 0);
-    while (!is_frozen())
-        (void)sched_yield();
-    wait_for_both();
+    wait_for_the_other();
+    assert_true(is_frozen());
 }
 
 static void a_peer_waits_for_the_edit_under_way(void **state)
@@ -117,19 +126,17 @@ static void *grow(void *unused)
     enum vpmm_status wait;
     (void)unused;
     grows = true;
-    vpmm_atomic_store(&meeting.has_begun, 1);
     meeting.status = vpmm_heap_malloc(meeting.f.heap, &request, &address);
     if (!meeting.status)
         meeting.status = vpmm_heap_free(meeting.f.heap, address, NULL, &wait);
+    vpmm_atomic_store(&meeting.is_held_up, 1);
     return NULL;
 }
 
 static void let_another_grow(void)
 {
     assert_int_equal(pthread_create(&meeting.other, NULL, grow, NULL), 0);
-    while (!vpmm_atomic_load(&meeting.has_begun))
-        (void)sched_yield();
-    wait_for_both();
+    wait_for_the_other();
 }
 
 static void an_edit_waits_for_the_peer_that_is_being_added(void **state)

@@ -130,6 +130,23 @@ static struct {
     unsigned n_exchanges;
 } learner;
 
+uint64_t __wrap_vpmm_now_ms(void);
+void __wrap_vpmm_pause(void);
+
+static vpmm_atomic64 n_pauses;
+
+/* The heap's patience is a number of polls, however long a busy machine takes for them. */
+uint64_t __wrap_vpmm_now_ms(void)
+{
+    return vpmm_atomic_load(&n_pauses);
+}
+
+void __wrap_vpmm_pause(void)
+{
+    vpmm_atomic_add(&n_pauses, 1);
+    (void)sched_yield();
+}
+
 /* The capture mode is exchanged before each poll, and back after it. */
 #define AFTER_A_POLL 40
 
