@@ -234,6 +234,16 @@ static void scene_devices(void)
     printf("all: %s: %zu\n", vpmm_result_text(result), (size_t)given_back / MIB);
 }
 
+/* Where the machine keeps one of the others for long from closing what it has taken, that one
+ * stands in the way for so long. */
+static enum vpmm_result reap_beside_others(void)
+{
+    enum vpmm_result result = VPMM_BUSY;
+    while (result == VPMM_BUSY)
+        result = vpmm_reap(VPMM_EVERY_DEVICE, NULL);
+    return result;
+}
+
 static void *ask_and_allocate(void *self)
 {
     (void)self;
@@ -247,8 +257,7 @@ static void *ask_and_allocate(void *self)
         must(cuMemFreeAsync(async, stream));
         if (vpmm_snapshot_take(0, &now) || now.outstanding_bytes < 4 * MIB ||
             now.outstanding_bytes != now.live_bytes + now.pending_bytes ||
-            (i % 7 == 0 && vpmm_reap(VPMM_EVERY_DEVICE, NULL)) ||
-            (i % 11 == 0 && vpmm_trim(0, 8 * MIB, NULL)))
+            (i % 7 == 0 && reap_beside_others()) || (i % 11 == 0 && vpmm_trim(0, 8 * MIB, NULL)))
             must(CUDA_ERROR_UNKNOWN);
         must(cuMemFree(sync));
     }
