@@ -128,16 +128,22 @@ static void scene_quiet(void)
     printf("threads more: %u\n", count_tasks(blocked) - before);
 }
 
-/* A capture that any careless call of another thread would end. */
+/* A capture that any careless call of another thread would end. What goes back meanwhile was asked
+ * for before it, and becomes complete in it. */
 static void scene_idle_capture(void)
 {
+    CUdeviceptr address;
     CUstream stream;
     CUgraph graph;
     start();
-    use_memory();
     must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    must(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    must(cuMemAllocAsync(&address, 64 * MIB, NULL));
+    struct vpmm_sim_spin *spin = vpmm_sim_spin(NULL, true, address, 64 * MIB, 1);
+    must(cuMemFreeAsync(address, NULL));
     vpmm_sim_calls_reset();
+    must(comes_to("cuEventQuery", 3) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+    must(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    vpmm_sim_spin_release(spin);
     printf("goes back %d\n", goes_back());
     tell("end", cuStreamEndCapture(stream, &graph));
 }
