@@ -143,12 +143,14 @@ static void *run_signals(void *number)
 {
     struct actor actor = {0};
     actor_begin(&actor, (uint32_t)(uintptr_t)number);
-    for (int i = 0; !atomic_load(&program.is_over); i++) {
+    int i = 0;
+    do {
         ask_about_others(&actor);
         if (i % 64 == 0 && i < 64 * 100)
             (void)kill(getpid(), SIGUSR1);
         (void)sched_yield();
-    }
+        i++;
+    } while (!atomic_load(&program.is_over));
     actor_end(&actor);
     return NULL;
 }
@@ -161,6 +163,13 @@ void crowd_tell(const char *scene)
            (unsigned long long)program.n_served, (unsigned long long)program.n_refused,
            (unsigned long long)program.n_checked, (unsigned long long)program.n_captures,
            (unsigned long long)program.n_broken_captures, (unsigned long long)program.n_contexts);
+}
+
+/* A busy machine may let them begin when the workers are done. */
+static void await_helpers(void)
+{
+    while (!atomic_load(&program.n_captures) || !atomic_load(&program.n_contexts))
+        (void)sched_yield();
 }
 
 void crowd_run(struct actor *actor, void (*meanwhile)(struct actor *actor))
@@ -179,6 +188,7 @@ void crowd_run(struct actor *actor, void (*meanwhile)(struct actor *actor))
         meanwhile(actor);
     for (int i = 0; i < WORKERS; i++)
         thread_join(workers[i]);
+    await_helpers();
     atomic_store(&program.is_over, true);
     for (int i = 0; i < HELPERS; i++)
         thread_join(helpers[i]);
