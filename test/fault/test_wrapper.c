@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define ACTS_MAX 32
-#define CHILD_LIMIT_S 20
+#define CHILD_LIMIT_S 60
 #define BUFFER_ID_OURS (1ULL << 63)
 #define SHARED_BYTES sizeof(struct transcript)
 
