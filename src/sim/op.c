@@ -8,6 +8,8 @@
 #include <time.h>
 
 #define PAUSE_NS 200000
+/* So much of a pause counts: a process that was stopped meanwhile waited for nothing. */
+#define PAUSE_MAX_MS 10.0
 
 double clock_ms(void)
 {
@@ -211,7 +213,8 @@ CUresult op_wait(struct sim *sim, struct op **ops, size_t n)
 {
     uint64_t mark = 0;
     uint64_t progress = sim->progress;
-    double since = clock_ms();
+    double last_ms = clock_ms();
+    double idle_ms = 0;
     const struct op *undone;
     while ((undone = first_undone(ops, n)) != NULL) {
         if (mark == 0 || mark != sim->mark) {
@@ -223,10 +226,13 @@ CUresult op_wait(struct sim *sim, struct op **ops, size_t n)
         if (op_step(sim, mark) || op_step(sim, 0))
             continue;
         moved_wait(sim);
+        double now_ms = clock_ms();
+        idle_ms += now_ms - last_ms < PAUSE_MAX_MS ? now_ms - last_ms : PAUSE_MAX_MS;
+        last_ms = now_ms;
         if (progress != sim->progress) {
             progress = sim->progress;
-            since = clock_ms();
-        } else if (sim->config.hang_ms != 0 && clock_ms() - since > sim->config.hang_ms) {
+            idle_ms = 0;
+        } else if (sim->config.hang_ms != 0 && idle_ms > sim->config.hang_ms) {
             misuse(sim, SIM_HANG, "waiting for %s", undone->work.name);
             return CUDA_ERROR_LAUNCH_TIMEOUT;
         }

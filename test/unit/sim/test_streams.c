@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The order of work: what each kind of stream promises, and that nothing more is kept. */
+#define _POSIX_C_SOURCE 200809L
 #include "fixture.h"
 
 #include <string.h>
+#include <time.h>
 
 static void test_one_stream_is_in_order(void **state)
 {
@@ -294,6 +296,31 @@ static void test_wait_for_a_host_word(void **state)
     fixture_end(f);
 }
 
+/* Not ready before the third look; the machine stops this process in each of the first two. */
+static bool ready_after_stops(struct sim_view *view, void *n_looks)
+{
+    (void)view;
+    if (++*(unsigned *)n_looks > 2)
+        return true;
+    (void)nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    return false;
+}
+
+/* The fixture's limit is shorter than a stop. */
+static void test_a_process_that_was_stopped_does_not_hang(void **state)
+{
+    struct fixture *f = fixture_new(NULL);
+    unsigned n_looks = 0;
+    CUstream stream = stream_make(f, 0);
+    const struct sim_kernel kernel = {
+        .name = "late", .ready = ready_after_stops, .argument = &n_looks};
+    (void)state;
+    OK(sim_launch(f->sim, stream, &kernel));
+    OK(sim_stream_synchronize(f->sim, stream));
+    assert_int_equal(n_looks, 3);
+    fixture_end(f);
+}
+
 static void host_step(void *argument)
 {
     struct trail *trail = argument;
@@ -346,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_eager_work_is_done_at_once),
         cmocka_unit_test(test_wait_for_a_device_word),
         cmocka_unit_test(test_wait_for_a_host_word),
+        cmocka_unit_test(test_a_process_that_was_stopped_does_not_hang),
         cmocka_unit_test(test_host_functions_take_their_turn),
         cmocka_unit_test(test_queries_may_move_the_queue),
     };
