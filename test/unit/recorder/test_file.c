@@ -93,8 +93,11 @@ void old_files_survive_a_refusal(void **state)
 void low_descriptors_are_left_to_the_program(void **state)
 {
     (void)state;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    bool has_high_ones = limit.rlim_cur > 1000;
     trace_open(&recorder, trace_path("t.trace"), 0);
-    assert_true(recorder.file.fd > STDERR_FILENO + 100);
+    assert_true(recorder.file.fd > STDERR_FILENO + (has_high_ones ? 100 : 0));
     finish();
 }
 
