@@ -3,6 +3,7 @@
 """How `vpmm plot` is called: its refusals are in the words of the other commands, and - is standard input."""
 import gzip
 import json
+import os
 import subprocess
 
 import plotted
@@ -35,6 +36,15 @@ class Words(plotted.Case):
     def test_names_that_would_move_the_cursor(self):
         result = self.run_plot("a\x1b[2Jb", "-o", self.folder / "x.svg")
         self.assert_refused(result, 2, "a?[2Jb")
+
+
+class Silence(plotted.Case):
+    def test_matplotlib_says_nothing_of_its_cache(self):
+        """Where it can keep none, and where it makes one and that takes long: its timer for that is over at once."""
+        (self.folder / "sitecustomize.py").write_text(
+            "import threading\ntimer = threading.Timer\nthreading.Timer = lambda _, *rest: timer(0, *rest)\n")
+        for cache in "/proc/nowhere", self.folder / "cache":
+            self.started("x.png", self.trace, env={**os.environ, "PYTHONPATH": str(self.folder), "MPLCONFIGDIR": str(cache)})
 
 
 class StandardInput(plotted.Case):

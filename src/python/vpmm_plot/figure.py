@@ -122,14 +122,14 @@ def _figure(rows: List[Row], request: Request, views: List[View], theme: look.Th
 
 def draw(request: Request, views: List[View]) -> bytes:
     """The picture's file. Raises Failure, without matplotlib too."""
+    # It warns of its cache, at its import, and of fonts of other systems, which are named for whoever looks at the SVG.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         import matplotlib
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise Failure(f"needs matplotlib ({error}): apt-get install python3-matplotlib, or pip install matplotlib; "
                       "a page (-o FILE.html) does not") from error
-    # Fonts of other systems are named for whoever looks at the SVG; here they may be missing.
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     rows = _rows(request.kinds, views)
     if not rows:
         raise Failure("nothing is in the trace that could be drawn so")
