@@ -19,6 +19,7 @@ PAGE = 2 << 20
 ENTER, LEAVE = "\033[?1049h", "\033[?1049l"
 ESCAPE = re.compile(r"\033\[[0-9;?]*[a-zA-Z]")
 HEADINGS = 4
+MARK = "what comes behind this was written behind it"
 
 
 def without_escapes(text):
@@ -61,11 +62,15 @@ class Terminal:
         return self.output[begin:]
 
     def painted(self):
-        """One whole screen, of which all was written from here on."""
-        self.write("  ")
-        self.until(r"\033\[H")
-        self.write(" ")
-        return self.until(r"\033\[H(?s:.)*\033\[H").split("\033[H")[1]
+        """One whole screen that was begun from here on: neither one that was written before and not read, nor the one
+        that may be under way, which is the first behind the mark."""
+        os.write(self.slave, MARK.encode())
+        self.until(MARK)
+        begin = len(self.output)
+        while self.output.count("\033[H", begin) < 3:
+            self.write(" ")
+            self.until(r"\033\[H")
+        return self.output[begin:].split("\033[H")[2]
 
     def write(self, keys):
         os.write(self.master, keys.encode())
