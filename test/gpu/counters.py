@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 SERVED = "pool"
-DUMP_LIMIT_S = 10.0
+DUMP_LIMIT_S = 60.0
 GIB = 1 << 30
 
 

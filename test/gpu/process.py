@@ -72,10 +72,12 @@ def _converse(process: subprocess.Popen, deadline: float, look: Optional[Look], 
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while time.monotonic() < deadline:
-            ready = selector.select(max(0.0, min(0.2, deadline - time.monotonic())))
+            # A child that the program left behind may hold its output open. What the program itself wrote is there once it
+            # has ended.
+            has_ended = process.poll() is not None
+            ready = selector.select(0.0 if has_ended else max(0.0, min(0.2, deadline - time.monotonic())))
             if not ready:
-                # A child that the program left behind may hold its output open.
-                if process.poll() is not None:
+                if has_ended:
                     break
                 continue
             chunk = os.read(process.stdout.fileno(), 1 << 16)
