@@ -114,14 +114,29 @@ class Refusals(Case):
         for words in (["--help"], ["summary", "-h"], ["convert", "x", "--help"]):
             self.assertTrue(self.succeed(*words).startswith(b"usage: vpmm trace summary FILE"))
 
+    def stopped_half_way(self, path, made):
+        """A conversion that stands still before what it makes is whole. Where it was faster, another one is begun."""
+        while True:
+            process = subprocess.Popen([arguments.program, "trace", "convert", path, "-o", made])
+            while process.poll() is None and not any(made.parent.iterdir()):
+                pass
+            process.send_signal(signal.SIGSTOP)
+            if process.returncode is None:
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if process.poll() is None and not made.exists():
+                return process
+            process.send_signal(signal.SIGCONT)
+            self.assertEqual(process.wait(), 0)
+            made.unlink()
+
     def test_what_is_interrupted_leaves_nothing(self):
         path, out = self.folder / "long.csv", self.folder / "out"
         path.write_text("".join(f"A,{0x1000 + 0x1000 * i:x},4096,0,{i},a\n" for i in range(200000)))
         out.mkdir()
-        process = subprocess.Popen([arguments.program, "trace", "convert", path, "-o", out / "long.json.gz"])
-        while not any(out.iterdir()):
-            self.assertIsNone(process.poll())
+        process = self.stopped_half_way(path, out / "long.json.gz")
+        self.assertEqual(len(list(out.iterdir())), 1)
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(), -signal.SIGINT)
         self.assertEqual(list(out.iterdir()), [])
 
