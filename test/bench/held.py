@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 
 WATCHER = Path(__file__).resolve().parent / "watcher.py"
 NVML = "libnvidia-ml.so.1"
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 SETTLE_LOOKS, SETTLE_S = 200, 0.005
 
 
