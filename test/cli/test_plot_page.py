@@ -6,6 +6,7 @@ import html.parser
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import native_trace as native
 import plotted
@@ -68,8 +69,11 @@ class Page(plotted.Case):
         self.assertEqual(text.count("</script>"), 2)
         tried = self.folder / "tried.html"
         tried.write_text(text.replace("\nbegin();\n", "\nbegin();\n" + POINT + script + "\n"))
-        done = subprocess.run([browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                               f"--user-data-dir={self.folder / 'profile'}", "--window-size=1200,1000",
+        # What the browser leaves running may still write there.
+        profile = tempfile.mkdtemp(prefix="vpmm-test-profile-")
+        self.addCleanup(shutil.rmtree, profile, ignore_errors=True)
+        done = subprocess.run([browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                               "--no-first-run", f"--user-data-dir={profile}", "--window-size=1200,1000",
                                "--virtual-time-budget=5000", "--dump-dom", tried.as_uri()],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
