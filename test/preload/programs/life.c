@@ -295,7 +295,8 @@ static void scene_threads_end(void)
     tell("malloc", cuMemAlloc(&address, 128 * MIB));
 }
 
-/* Page by page: what /proc/self/status says may be off by 32 pages a processor and kind of memory. */
+/* Page by page: what /proc/self/status says may be off by 32 pages a processor and kind of memory.
+ */
 static unsigned long resident_kib(void)
 {
     unsigned long kib = 0;
