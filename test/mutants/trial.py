@@ -11,7 +11,7 @@ import planting
 import verdict
 from workcopy import BuildFailed, WorkCopy
 
-TESTS_LIMIT_S = 60
+TESTS_LIMIT_S = 600
 # A mutant that hangs is given so much more than the unchanged tree needs.
 HANG_FACTOR, HANG_LIMIT_S = 5, 10
 

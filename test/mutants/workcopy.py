@@ -11,7 +11,7 @@ from typing import List, NamedTuple
 
 from verdict import Run
 
-BUILD_LIMIT_S = 300
+BUILD_LIMIT_S = 3600
 OUTPUT_BYTES_MAX = 1 << 20
 
 
