@@ -208,7 +208,8 @@ bool vpmm_pool_holds(const struct vpmm_pool *pool, uint64_t address);
  * may be shown as one busy page; a live one never changes. */
 enum vpmm_status vpmm_pool_find(const struct vpmm_pool *pool, uint64_t address,
                                 struct vpmm_region_view *view_out);
-/* The bytes asked for of the live region that starts exactly at `address`; 0: there is none. */
+/* The bytes asked for of the live region that starts exactly at `address`; 0: there is none. Where
+ * somebody frees it meanwhile, those of another one may be told. */
 uint64_t vpmm_pool_live_bytes(const struct vpmm_pool *pool, uint64_t address);
 
 /* Any thread, no lock. live -> busy in one compare-and-swap: of two frees of the live region that
@@ -376,8 +377,7 @@ void vpmm_pool_removal_done(struct vpmm_pool *pool, const struct vpmm_removal *r
 bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
                     struct vpmm_region_view *view_out);
 
-/* Any thread; a copy whose fields may be of slightly different moments when taken without the lock.
- */
+/* Any thread; without the lock, a copy whose fields may be of slightly different moments. */
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
 /* One of them, for those who need no more. */
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool);

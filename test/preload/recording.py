@@ -96,6 +96,11 @@ class Calls(Recording):
             for reason in trace_file.REASONS[1:-1]:
                 self.assertEqual(paths[reason], run.statistics[0]["requests"][name][reason], reason)
 
+    def test_the_device_is_that_of_the_block(self):
+        _, trace = self.traced("devices", VPMM_SIM_DEVICES="2")
+        self.assertEqual([(entry.kind, entry.bytes // MIB, entry.device) for entry in trace.of("malloc", "free")],
+                         [("malloc", 4, 1), ("malloc", 6, 1), ("malloc", 8, 0), ("free", 4, 1), ("free", 6, 1), ("free", 8, 0)])
+
     def test_nothing_is_left_of_a_program_without_the_option(self):
         self.scene("calls", VPMM_TRACE="")
         self.assertEqual(self.files, [])

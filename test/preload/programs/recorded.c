@@ -241,6 +241,24 @@ static void closes(void)
     threads();
 }
 
+/* Another device than the block's is current at frees of either kind, and at a request in order. */
+static void on_two_devices(void)
+{
+    CUcontext other;
+    CUstream others;
+    must(cuDevicePrimaryCtxRetain(&other, 1));
+    must(cuCtxSetCurrent(other));
+    must(cuStreamCreate(&others, CU_STREAM_NON_BLOCKING));
+    CUdeviceptr waiting = allocate(4 * MIB);
+    must(cuCtxSetCurrent(context));
+    CUdeviceptr ordered = allocate_on(others, 6 * MIB);
+    must(cuStreamSynchronize(others));
+    CUdeviceptr here = allocate(8 * MIB);
+    release(waiting, 4 * MIB);
+    release_on(stream, ordered, 6 * MIB);
+    release(here, 8 * MIB);
+}
+
 static void dies_of_a_signal(void)
 {
     calls();
@@ -253,9 +271,16 @@ int main(int argc, char **argv)
         const char *name;
         void (*act)(void);
     } scenes[] = {
-        {"calls", calls},         {"threads", threads}, {"short", short_threads},
-        {"cancelled", cancelled}, {"moves", moves},     {"dies", dies},
-        {"forks", forks},         {"closes", closes},   {"killed", dies_of_a_signal},
+        {"calls", calls},
+        {"threads", threads},
+        {"short", short_threads},
+        {"cancelled", cancelled},
+        {"moves", moves},
+        {"dies", dies},
+        {"forks", forks},
+        {"closes", closes},
+        {"killed", dies_of_a_signal},
+        {"devices", on_two_devices},
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) != 0)
