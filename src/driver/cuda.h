@@ -40,6 +40,7 @@
     X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020, true)                                              \
     X(cuStreamGetCtx_v2, PFN_cuStreamGetCtx_v12050, false)                                         \
     X(cuStreamGetId, PFN_cuStreamGetId_v12000, false)                                              \
+    X(cuStreamGetFlags, PFN_cuStreamGetFlags_v5050, true)                                          \
     X(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000, true)                                   \
     X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020, true)                                        \
     X(cuEventCreate, PFN_cuEventCreate_v2000, true)                                                \

@@ -53,6 +53,20 @@ static enum vpmm_status stream_context(const struct vpmm_cuda *cuda, CUstream st
 /* cuStreamIsCapturing comes first, because it alone is harmless in every capture. Measured on
  * driver 580: cuStreamGetId of a capturing stream, and cuStreamGetCtx and cuStreamGetId of the
  * legacy stream while a blocking stream captures, are refused in every mode and end the capture. */
+/* Whether it synchronises with the legacy stream. */
+static enum vpmm_status stream_blocks(const struct vpmm_cuda *cuda, vpmm_stream_handle stream,
+                                      bool *is_blocking_out)
+{
+    unsigned flags = CU_STREAM_DEFAULT;
+    enum vpmm_status status = VPMM_OK;
+    if (stream == VPMM_STREAM_LEGACY)
+        flags = CU_STREAM_NON_BLOCKING;
+    else if (stream != VPMM_STREAM_PER_THREAD)
+        status = vpmm_cuda_status(cuda->real_cuStreamGetFlags((CUstream)stream, &flags));
+    *is_blocking_out = !(flags & CU_STREAM_NON_BLOCKING);
+    return status;
+}
+
 static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
                                      struct vpmm_stream_facts *facts_out)
 {
@@ -67,12 +81,16 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
     bool is_capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!status && !is_capturing && cuda->real_cuStreamGetId)
         status = vpmm_cuda_status(cuda->real_cuStreamGetId((CUstream)stream, &id));
+    bool is_blocking = false;
+    if (!status && !is_capturing)
+        status = stream_blocks(cuda, stream, &is_blocking);
     if (status)
         return status;
     *facts_out = (struct vpmm_stream_facts){
         .context = (vpmm_context_handle)context,
         .id = id,
         .is_legacy = stream == VPMM_STREAM_LEGACY,
+        .is_blocking = is_blocking,
         .is_capturing = is_capturing,
     };
     return VPMM_OK;

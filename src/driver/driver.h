@@ -48,6 +48,9 @@ struct vpmm_stream_facts {
      * stream that captures: to ask for it would end the capture. */
     uint64_t id;
     bool is_legacy; /* the legacy default stream of its context */
+    /* Synchronises with the legacy stream: made without CU_STREAM_NON_BLOCKING, or per-thread.
+     * False for the legacy stream itself, and for a stream that captures. */
+    bool is_blocking;
     bool is_capturing;
 };
 

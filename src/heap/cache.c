@@ -275,7 +275,8 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
     *status_out = VPMM_OK;
     if (closing)
         *status_out = vpmm_order_close(heap->order, closing, stream, is_first);
-    else if (has_it && stream->is_legacy)
+    /* The record that closes a batch on the legacy stream is its mark, too. */
+    if (has_it && !*status_out && !(closing && stream->is_legacy))
         *status_out = vpmm_order_mark(heap->order, stream);
     if (closing)
         vpmm_order_tidy(heap->order);

@@ -29,6 +29,9 @@ static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
     if (!stream)
         return fence_owner(heap, owner, fence_out, wait_out);
     *fence_out = vpmm_order_fence_stream(heap->order, stream);
+    /* The record of a fence on the legacy stream is its mark, too. */
+    if (!stream->is_legacy)
+        *wait_out = vpmm_order_mark(heap->order, stream);
     return true;
 }
 

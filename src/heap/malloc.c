@@ -297,11 +297,21 @@ static uint64_t pages_of(const struct vpmm_heap *heap, const struct vpmm_request
     return vpmm_pages_in(request->bytes - 1, heap->page_bytes) + 1;
 }
 
+/* What the device answers to that is told by the program's next call. */
+static void mark(struct vpmm_heap *heap, const struct vpmm_request *request)
+{
+    if (request->stream && request->stream->is_blocking)
+        (void)!vpmm_order_mark(heap->order, request->stream);
+}
+
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out)
 {
     uint64_t pages = pages_of(heap, request);
-    return pages && vpmm_cache_malloc(heap, pages, request, address_out);
+    if (!pages || !vpmm_cache_malloc(heap, pages, request, address_out))
+        return false;
+    mark(heap, request);
+    return true;
 }
 
 static bool serve_from_lane(struct vpmm_heap *heap, uint64_t pages,
@@ -323,6 +333,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         return VPMM_INVALID;
     if (serve_from_lane(heap, pages, request, address_out)) {
         vpmm_atomic_add(&heap->late_hits, 1);
+        mark(heap, request);
         return VPMM_OK;
     }
     struct vpmm_serving serving;
@@ -341,8 +352,10 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     enum vpmm_status status = serve(&serving, address_out);
     if (status == VPMM_NO_MEMORY)
         status = vpmm_ladder_climb(&serving, address_out);
-    if (!status)
+    if (!status) {
         remember(&serving, *address_out);
+        mark(heap, request);
+    }
     if (status == VPMM_NO_MEMORY && serving.is_limited)
         status = VPMM_LIMITED;
     if (!status && request->mempool)

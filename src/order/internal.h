@@ -82,6 +82,18 @@ struct vpmm_capture {
 /* From so many on no mark begins. */
 #define VPMM_MARKS_END (1u << 16)
 
+/* The mark of a blocking stream: an event that is recorded again for each of its allocations and
+ * frees, and complete when the legacy stream's work before the last of them is. */
+struct vpmm_mark {
+    vpmm_atomic64 stream_id;
+    vpmm_atomic64 n_records; /* that have returned */
+    vpmm_atomic64 n_over;    /* the first ones, which are known complete */
+    vpmm_atomic32 event;
+    vpmm_atomic32 n_users; /* records under way, and VPMM_MARKS_END once the mark is taken away */
+    vpmm_atomic32 next;    /* in its bucket */
+    uint32_t context;
+};
+
 struct vpmm_context {
     vpmm_context_handle handle;
     uint32_t number; /* its id: records are never reused */
@@ -104,7 +116,7 @@ struct vpmm_order {
     struct vpmm_lock lock;
     struct vpmm_condition
         calmed; /* a count of users or recorders fell to 0, or a destruction ended */
-    struct vpmm_table slots, events, queues, names, captures, contexts;
+    struct vpmm_table slots, events, queues, names, captures, contexts, marks;
     uint64_t sequence;
     uint64_t last_generation; /* of fences */
     uint64_t next_name;
@@ -117,6 +129,9 @@ struct vpmm_order {
     uint32_t first_open; /* those that are not in n_fences */
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
+    vpmm_atomic32 mark_buckets[VPMM_ORDER_BUCKETS];
+    vpmm_atomic32 n_marks;
+    vpmm_atomic32 n_marks_swept; /* with so many, those that are over are looked for */
     vpmm_atomic32 n_contexts;
     /* The gate is one for all contexts: a capture may draw in streams of any of them by an event.
      */
@@ -241,11 +256,21 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_record_open(struct vpmm_order *order,
                                                   struct vpmm_context *context,
                                                   const struct vpmm_stream *stream,
                                                   enum vpmm_wait wait, vpmm_fence fence);
+/* The first mark on the context's legacy stream: its event becomes the context's (driver; called
+ * without the lock). */
+VPMM_MUST_CHECK enum vpmm_status vpmm_record_mark(struct vpmm_order *order,
+                                                  const struct vpmm_stream *stream);
 /* What of a record's answer the program should hear. */
 enum vpmm_status vpmm_record_verdict(enum vpmm_status status);
 /* Records what is parked in the context if that is allowed now (driver; called without the lock).
  */
 void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);
+
+/* ---- marks (mark.c) ---- */
+
+/* Those of a context that is gone, or of a stream (an id) that is ending, are taken away. */
+void vpmm_marks_forget(struct vpmm_order *order, const struct vpmm_context *context);
+void vpmm_mark_forget(struct vpmm_order *order, uint64_t stream_id);
 
 /* ---- observing (wait.c) ---- */
 

@@ -22,6 +22,7 @@ static void give_memory_back(struct vpmm_order *order)
     vpmm_table_finish(&order->names);
     vpmm_table_finish(&order->captures);
     vpmm_table_finish(&order->contexts);
+    vpmm_table_finish(&order->marks);
     memory->unmap(memory->self, order, sizeof *order);
 }
 
@@ -40,6 +41,7 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
         vpmm_table_init(&order->names, sizeof(struct vpmm_name), memory) ||
         vpmm_table_init(&order->captures, sizeof(struct vpmm_capture), memory) ||
         vpmm_table_init(&order->contexts, sizeof(struct vpmm_context), memory) ||
+        vpmm_table_init(&order->marks, sizeof(struct vpmm_mark), memory) ||
         vpmm_table_reserve(&order->captures, 1)) {
         give_memory_back(order);
         return VPMM_NO_METADATA;

@@ -38,6 +38,7 @@ struct vpmm_stream {
     uint64_t
         id; /* unique for ever, over all contexts; 0 while it captures: to ask would end that */
     bool is_legacy;
+    bool is_blocking; /* synchronises with the legacy stream, and is not that itself */
     bool is_capturing;
 };
 
@@ -80,8 +81,9 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
  * remembered. */
 const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order,
                                                 vpmm_stream_handle handle);
-/* To be called before the real cuStreamDestroy of `handle`: its id ends (where ids are ours), and a
- * capture that it began no longer counts. Fences recorded on it stay valid. */
+/* To be called before the real cuStreamDestroy of `handle` (driver): its id ends (where ids are
+ * ours), its mark goes, and a capture that it began no longer counts. Fences recorded on it stay
+ * valid. */
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle);
 
 /* The context is about to be destroyed or reset: from now on nothing is recorded in it and no event
@@ -123,11 +125,23 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_close(struct vpmm_order *order, vpmm
 /* The same for whoever is inside no such free: by one record of each context, as far as there is
  * one that can be recorded, for all `n` fences (driver). Those closed already are left alone. */
 void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, size_t n);
-/* Leaves the order that a free on the legacy stream leaves in bare CUDA: later work on blocking
- * streams of the context comes after what they were given before (driver). BROKEN and SHUT_DOWN:
- * the program should hear of it; otherwise OK. */
+
+/* ---- marks: the order that an allocation or a free leaves in bare CUDA ---- */
+
+/* On the legacy stream a free makes later work on blocking streams of the context come after what
+ * they were given before; an allocation leaves nothing, and has no mark. On a blocking stream
+ * either comes after the legacy stream's pending work: a query or a synchronisation of the stream,
+ * which vpmm_order_mark_state completes, sees that. Other streams need no mark, and get none
+ * (driver). BROKEN and SHUT_DOWN: the program should hear of it; otherwise OK. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark(struct vpmm_order *order,
                                                  const struct vpmm_stream *stream);
+/* After the driver called the stream idle: NOT_READY while what its last mark comes after is
+ * pending, which `waits` waits for first (driver). Otherwise OK. The capture rules of event_query
+ * are kept. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark_state(struct vpmm_order *order,
+                                                       vpmm_stream_handle handle, bool waits);
+/* Whether any stream may have a mark. No driver, no lock. */
+bool vpmm_order_has_marks(const struct vpmm_order *order);
 
 /* ---- fences, recorded or not ---- */
 

@@ -258,38 +258,11 @@ enum vpmm_status vpmm_record_open(struct vpmm_order *order, struct vpmm_context 
     return record(order, attempt, &fence);
 }
 
-/* The record of a mark whose event the context has already: nobody asks about that event, so that
- * all threads may record it, and without the lock. */
-static enum vpmm_status mark_again(struct vpmm_order *order, const struct vpmm_stream *stream,
-                                   uint32_t event)
+enum vpmm_status vpmm_record_mark(struct vpmm_order *order, const struct vpmm_stream *stream)
 {
-    const struct vpmm_driver *driver = order->driver;
-    struct vpmm_context *context = stream->context;
-    enum vpmm_status status = VPMM_OK;
-    assert(vpmm_lock_none_held());
-    if (vpmm_context_mark_begin(context)) {
-        status =
-            driver->event_record(driver->self, vpmm_event_at(order, event)->handle, stream->handle);
-        vpmm_atomic_add(&order->n_records, status == VPMM_OK);
-    }
-    bool is_lost = vpmm_context_is_lost(order, context, status);
-    vpmm_context_mark_end(order, context);
-    if (is_lost) {
-        vpmm_lock_take(&order->lock);
-        vpmm_context_bury(order, context);
-        vpmm_lock_give(&order->lock);
-    }
-    return status;
-}
-
-enum vpmm_status vpmm_order_mark(struct vpmm_order *order, const struct vpmm_stream *stream)
-{
-    uint32_t event = stream->is_legacy ? vpmm_atomic_load(&stream->context->mark) : 0;
-    if (event)
-        return vpmm_record_verdict(mark_again(order, stream, event));
     struct attempt attempt = {.context = stream->context, .stream = stream, .is_mark = true};
     vpmm_fence none;
-    return vpmm_record_verdict(record(order, attempt, &none));
+    return record(order, attempt, &none);
 }
 
 vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_stream *stream)

@@ -186,17 +186,27 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
         if (!id)
             return VPMM_NO_METADATA;
     }
-    *stream_out = (struct vpmm_stream){context, handle, id, facts.is_legacy, facts.is_capturing};
+    *stream_out = (struct vpmm_stream){.context = context,
+                                       .handle = handle,
+                                       .id = id,
+                                       .is_legacy = facts.is_legacy,
+                                       .is_blocking = facts.is_blocking,
+                                       .is_capturing = facts.is_capturing};
     keep(order, facts.id, epoch, stream_out);
     return VPMM_OK;
 }
 
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
 {
+    struct vpmm_stream stream = {.id = 0};
     if (is_special(handle))
         return;
+    if (vpmm_order_has_marks(order) && vpmm_order_stream(order, handle, &stream))
+        stream.id = 0;
     vpmm_lock_take(&order->lock);
     vpmm_atomic_add(&order->epoch, 1);
+    if (stream.id)
+        vpmm_mark_forget(order, stream.id);
     name_end(order, handle);
     vpmm_capture_forget(order, handle);
     vpmm_lock_give(&order->lock);

@@ -24,8 +24,7 @@ static CUresult memory_allowed(struct sim *sim, struct stream *stream, const cha
     return stream->capture != NULL ? CUDA_SUCCESS : capture_unsafe(sim, name);
 }
 
-/* No action on the stream: it orders nothing (measured), also not on the legacy stream. `pool`
- * NULL: the current pool of the stream's device. */
+/* `pool` NULL: the current pool of the stream's device. */
 static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, CUstream handle,
                             CUdeviceptr *address_out)
 {
@@ -50,7 +49,8 @@ static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, 
     struct plain *plain = plain_add(sim, pool->device, bytes, bytes);
     plain->pool = pool;
     sim->n_async++;
-    CUresult result = stream->capture == NULL ? CUDA_SUCCESS : alloc_captured(sim, stream, plain);
+    CUresult result = stream->capture == NULL ? stream_touch(sim, stream, "cuMemAllocAsync")
+                                              : alloc_captured(sim, stream, plain);
     if (result == CUDA_SUCCESS)
         *address_out = plain->address;
     else

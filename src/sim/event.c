@@ -104,8 +104,15 @@ static CUresult record(struct sim *sim, CUevent event_handle, CUstream stream_ha
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture != NULL)
         return capture_record(sim, stream, event);
+    TRY(capture_implicit(sim, stream, "cuEventRecord"));
     struct work work = {.kind = WORK_MARK, .name = "cuEventRecord"};
-    TRY(stream_queue(sim, stream, &work, &op));
+    op = op_new(stream->context, stream, &work);
+    stream_order(sim, stream, op);
+    op_follow(op, stream->records);
+    op_submit(sim, op);
+    /* A lone record orders other streams on the legacy stream alone, and no other stream is busy
+     * because of it (measured). */
+    op_set(stream->is_legacy ? &stream->tail : &stream->records, op);
     event_set(event, op);
     op_drop(op);
     return CUDA_SUCCESS;

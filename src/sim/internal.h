@@ -138,6 +138,8 @@ struct op *op_hold(struct op *op);
 void op_set(struct op **place, struct op *op);
 bool op_step(struct sim *sim, uint64_t mark);
 void op_settle(struct sim *sim); /* eager: whatever may complete does */
+/* Completes the op, and markers before it, as far as nothing but markers holds them back. */
+void op_run_markers(struct sim *sim, struct op *op);
 /* Waits (the lock is given up meanwhile) for the ops named, which the caller holds. */
 CUresult op_wait(struct sim *sim, struct op **ops, size_t n);
 CUresult op_wait_one(struct sim *sim, struct op *op);
@@ -178,6 +180,7 @@ struct stream {
     int priority;
     bool alive, is_legacy;
     struct op *tail;
+    struct op *records; /* the last lone record of an event */
     struct capture *capture;
     size_t *nodes; /* of the capture: what the next node comes after */
     size_t n_nodes, nodes_room;
@@ -227,6 +230,7 @@ struct stream *stream_new(struct sim *sim, struct context *context, unsigned fla
 void stream_end(struct sim *sim, struct stream *stream);
 /* Queues or captures `work` (taken over in any case); the op, counted, through `op_out` (may be
  * NULL; NULL in it when captured). */
+CUresult stream_touch(struct sim *sim, struct stream *stream, const char *name);
 CUresult stream_queue(struct sim *sim, struct stream *stream, struct work *work,
                       struct op **op_out);
 /* Makes `op` come after all that CUDA's ordering rules ask of new work on `stream`. */

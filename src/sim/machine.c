@@ -92,6 +92,7 @@ static void contexts_finish(struct sim *sim)
         struct stream *stream = sim->streams;
         sim->streams = stream->next;
         op_set(&stream->tail, NULL);
+        op_set(&stream->records, NULL);
         free(stream->nodes);
         free(stream);
     }

@@ -179,6 +179,22 @@ void op_mark(struct op *op, uint64_t mark)
     free(stack);
 }
 
+void op_run_markers(struct sim *sim, struct op *op)
+{
+    if (op == NULL || op->done)
+        return;
+    uint64_t mark = ++sim->mark;
+    op_mark(op, mark);
+    for (size_t i = 0; i < sim->n_ready;) {
+        struct op *ready = sim->ready[i];
+        bool may_run = ready->mark == mark && ready->work.kind == WORK_MARK && !ready->running &&
+                       run_is_ready(sim, ready);
+        if (may_run)
+            run_start(sim, ready);
+        i = may_run ? 0 : i + 1;
+    }
+}
+
 static const struct op *first_undone(struct op **ops, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -308,6 +324,7 @@ uint64_t sim_drain_stream(struct sim *sim, CUstream handle)
         op_mark(stream->tail, mark);
         while (op_step(sim, mark))
             n++;
+        op_run_markers(sim, stream->records);
     }
     pthread_mutex_unlock(&sim->lock);
     return n;

@@ -71,6 +71,14 @@ void stream_order(struct sim *sim, struct stream *stream, struct op *op)
             op_follow(op, other->tail);
 }
 
+/* An allocation or a free on a blocking stream comes after the legacy stream's pending work, and so
+ * the stream is not idle before that is over. On other streams it orders nothing (measured). */
+CUresult stream_touch(struct sim *sim, struct stream *stream, const char *name)
+{
+    struct work work = {.kind = WORK_MARK, .name = name};
+    return is_blocking(stream) ? stream_queue(sim, stream, &work, NULL) : CUDA_SUCCESS;
+}
+
 CUresult stream_queue(struct sim *sim, struct stream *stream, struct work *work, struct op **op_out)
 {
     if (op_out != NULL)
@@ -210,6 +218,8 @@ CUresult sim_stream_query(struct sim *sim, CUstream handle)
         result = ask(sim, stream, "cuStreamQuery");
     if (result == CUDA_SUCCESS && !stream_is_idle(sim, stream))
         result = query_refused(sim);
+    else if (result == CUDA_SUCCESS)
+        op_run_markers(sim, stream->records);
     return call_leave(sim, "cuStreamQuery", result);
 }
 
@@ -223,6 +233,8 @@ CUresult sim_stream_synchronize(struct sim *sim, CUstream handle)
         result = ask(sim, stream, "cuStreamSynchronize");
     if (result == CUDA_SUCCESS)
         result = stream_wait_tail(sim, stream);
+    if (result == CUDA_SUCCESS)
+        op_run_markers(sim, stream->records);
     return call_leave(sim, "cuStreamSynchronize", result);
 }
 
@@ -238,6 +250,9 @@ static CUresult wait_event(struct sim *sim, CUstream stream_handle, CUevent even
     if (event->captured || stream->capture != NULL)
         return capture_wait(sim, stream, event);
     TRY(capture_implicit(sim, stream, "cuStreamWaitEvent"));
+    /* A wait for what is complete queues nothing (measured). */
+    if (event->op == NULL || event->op->done)
+        return CUDA_SUCCESS;
     struct work work = {.kind = WORK_MARK, .name = "cuStreamWaitEvent"};
     struct op *op = op_new(stream->context, stream, &work);
     stream_order(sim, stream, op);

@@ -227,15 +227,20 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
     CUstreamCaptureStatus capturing;
     CUcontext context;
     unsigned long long id = 0;
+    unsigned flags = CU_STREAM_NON_BLOCKING;
     TRY_STATUS(sim_table_status(sim_stream_is_capturing(sim, stream, &capturing)));
     TRY_STATUS(sim_table_status(sim_stream_get_ctx(sim, stream, &context, NULL)));
     bool is_capturing = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!is_capturing && sim_config(sim)->driver_version >= 12000)
         TRY_STATUS(sim_table_status(sim_stream_get_id(sim, stream, &id)));
+    bool is_legacy = handle == NULL || handle == VPMM_STREAM_LEGACY;
+    if (!is_capturing && !is_legacy)
+        TRY_STATUS(sim_table_status(sim_stream_get_flags(sim, stream, &flags)));
     *facts_out = (struct vpmm_stream_facts){
         .context = (vpmm_context_handle)(void *)context,
         .id = id,
-        .is_legacy = handle == NULL || handle == VPMM_STREAM_LEGACY,
+        .is_legacy = is_legacy,
+        .is_blocking = !(flags & CU_STREAM_NON_BLOCKING),
         .is_capturing = is_capturing,
     };
     return VPMM_OK;

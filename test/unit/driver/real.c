@@ -196,6 +196,13 @@ static CUresult stream_get_id(CUstream stream, unsigned long long *id)
     return answer();
 }
 
+static CUresult stream_get_flags(CUstream stream, unsigned *flags)
+{
+    (void)stream;
+    *flags = real.stream_flags;
+    return answer();
+}
+
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
@@ -268,6 +275,7 @@ static const struct vpmm_cuda functions = {
     .real_cuStreamGetCtx = stream_get_ctx,
     .real_cuStreamGetCtx_v2 = stream_get_ctx_v2,
     .real_cuStreamGetId = stream_get_id,
+    .real_cuStreamGetFlags = stream_get_flags,
     .real_cuStreamIsCapturing = is_capturing,
     .real_cuStreamWaitEvent = wait_event,
     .real_cuEventCreate = event_create,

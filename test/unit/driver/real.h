@@ -19,6 +19,7 @@ struct real {
     bool has_fd, has_rdma, is_strict; /* strict: creates only extents without extras */
     uintptr_t unknown;                /* a handle whose properties cannot be had */
     int n_creates, n_releases, n_id_questions, n_context_questions;
+    unsigned stream_flags;
     CUmemAllocationProp properties;
     CUmemAccessDesc access[VPMM_DEVICES_MAX];
     size_t n_access;

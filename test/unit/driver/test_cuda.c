@@ -289,10 +289,18 @@ static void test_stream_facts(void **state)
     assert_ptr_equal(facts.context, context(60));
     assert_int_equal(facts.id, 1007);
     assert_false(facts.is_legacy);
+    assert_true(facts.is_blocking);
     assert_false(facts.is_capturing);
+    real.stream_flags = CU_STREAM_NON_BLOCKING;
+    assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
+    assert_false(facts.is_blocking);
+    assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_PER_THREAD, &facts), VPMM_OK);
+    assert_true(facts.is_blocking);
+    real.n_id_questions = real.n_context_questions = 1;
     real.capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_LEGACY, &facts), VPMM_OK);
     assert_true(facts.is_legacy);
+    assert_false(facts.is_blocking);
     assert_true(facts.is_capturing);
     assert_int_equal(facts.id, 0);
     assert_int_equal(real.n_id_questions, 1);

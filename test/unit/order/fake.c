@@ -120,6 +120,7 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
             return leave(fake, VPMM_INVALID);
         facts.context = fake_context(known->context);
         facts.id = known->is_capturing ? 0 : known->id;
+        facts.is_blocking = known->is_blocking && !known->is_capturing;
         facts.is_capturing = known->is_capturing;
     }
     if (!fake->has_ids)

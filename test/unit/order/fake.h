@@ -25,7 +25,7 @@ struct fake_context {
 struct fake_stream {
     int context;
     uint64_t id;
-    bool is_capturing, is_alive;
+    bool is_capturing, is_alive, is_blocking;
 };
 
 struct fake_event {

@@ -296,32 +296,6 @@ static void without_memory_there_is_none(void **state)
     assert_int_not_equal(vpmm_order_open(order, &known), VPMM_FENCE_NONE);
 }
 
-/* ---- marks ---- */
-
-static void a_mark_is_a_record_that_nobody_keeps(void **state)
-{
-    (void)state;
-    struct vpmm_stream known = fake_known(order, 0);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(vpmm_order_mark(order, &known), VPMM_OK);
-    assert_int_equal(fake.n_records, 3);
-    assert_int_equal(fake.n_created, 1);
-    assert_ptr_equal(fake.events[fake.last_event].stream, fake_stream(0));
-    assert_int_equal(n_fences(), 0);
-}
-
-static void of_a_marks_troubles_only_a_broken_device_is_told(void **state)
-{
-    (void)state;
-    struct vpmm_stream known = fake_known(order, 0);
-    fake.fail_record = VPMM_FAILED;
-    assert_int_equal(vpmm_order_mark(order, &known), VPMM_OK);
-    fake.fail_record = VPMM_BROKEN;
-    assert_int_equal(vpmm_order_mark(order, &known), VPMM_BROKEN);
-    fake.fail_record = VPMM_SHUT_DOWN;
-    assert_int_equal(vpmm_order_mark(order, &known), VPMM_SHUT_DOWN);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -342,8 +316,6 @@ int main(void)
         TEST(no_earlier_record_stands_for_it),
         TEST(it_stands_for_no_record_while_it_is_open),
         TEST(without_memory_there_is_none),
-        TEST(a_mark_is_a_record_that_nobody_keeps),
-        TEST(of_a_marks_troubles_only_a_broken_device_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

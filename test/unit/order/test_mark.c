@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Marks on the legacy stream: one event for all of them, no lock, and none in a context that ends.
- */
+/* Marks: one event for all of the legacy stream, one for each blocking stream, no lock, and none in
+ * a context that ends. */
 #include "fake.h"
 
 #include <stdarg.h>
@@ -150,6 +150,95 @@ static void a_context_leaves_after_the_marks_under_way(void **state)
     assert_true(vpmm_context_is_gone(legacy.context));
 }
 
+/* ---- blocking streams ---- */
+
+static struct vpmm_stream blocking_new(int place)
+{
+    fake_stream_create(&fake, place, 0);
+    fake.streams[place].is_blocking = true;
+    return fake_known(order, place);
+}
+
+static enum vpmm_status state_of(int place, bool waits)
+{
+    return vpmm_order_mark_state(order, fake_stream(place), waits);
+}
+
+static void a_blocking_stream_is_idle_when_its_last_mark_is_complete(void **state)
+{
+    (void)state;
+    struct vpmm_stream stream = blocking_new(1);
+    assert_false(vpmm_order_has_marks(order));
+    assert_int_equal(state_of(1, false), VPMM_OK);
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    assert_true(vpmm_order_has_marks(order));
+    assert_int_equal(state_of(1, false), VPMM_NOT_READY);
+    fake_complete(&fake, fake.last_event);
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    assert_int_equal(state_of(1, false), VPMM_NOT_READY);
+    fake_complete(&fake, fake.last_event);
+    int n_queries = fake.n_queries;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(state_of(1, false), VPMM_OK);
+    assert_int_equal(fake.n_queries, n_queries + 1);
+    assert_int_equal(fake.n_created, 1);
+}
+
+static void a_synchronisation_waits_for_the_mark(void **state)
+{
+    (void)state;
+    struct vpmm_stream stream = blocking_new(1);
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    assert_int_equal(state_of(1, true), VPMM_OK);
+    assert_int_equal(fake.n_synchronized, 1);
+    assert_int_equal(state_of(1, true), VPMM_OK);
+    assert_int_equal(fake.n_synchronized, 1);
+}
+
+static void other_streams_have_no_mark(void **state)
+{
+    (void)state;
+    fake_stream_create(&fake, 2, 0);
+    struct vpmm_stream apart = fake_known(order, 2), blocking = blocking_new(1);
+    assert_int_equal(vpmm_order_mark(order, &apart), VPMM_OK);
+    assert_int_equal(fake.n_records, 0);
+    assert_int_equal(vpmm_order_mark(order, &blocking), VPMM_OK);
+    assert_int_equal(state_of(2, false), VPMM_OK);
+    assert_int_equal(vpmm_order_mark_state(order, VPMM_STREAM_LEGACY, false), VPMM_OK);
+    assert_int_equal(fake.n_queries, 0);
+}
+
+static void a_streams_mark_goes_with_it(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct vpmm_stream stream = blocking_new(1);
+        assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+        vpmm_order_stream_gone(order, fake_stream(1));
+        assert_false(vpmm_order_has_marks(order));
+    }
+    assert_int_equal(fake.n_created, 1);
+    struct vpmm_stream stream = blocking_new(1);
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    vpmm_order_context_leaving(order, fake_context(0));
+    fake_context_destroy(&fake, 0);
+    vpmm_order_context_left(order, fake_context(0), true);
+    assert_false(vpmm_order_has_marks(order));
+    assert_int_equal(n_events(), 0);
+}
+
+/* A thread's own stream ends without a call. */
+static void marks_that_are_over_do_not_pile_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        struct vpmm_stream stream = blocking_new(1);
+        assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+        fake_complete(&fake, fake.last_event);
+    }
+    assert_in_range(n_events(), 1, 130);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -160,6 +249,11 @@ int main(void)
         TEST(a_context_that_leaves_is_not_marked),
         TEST(a_mark_may_meet_a_context_that_was_lost),
         TEST(a_context_leaves_after_the_marks_under_way),
+        TEST(a_blocking_stream_is_idle_when_its_last_mark_is_complete),
+        TEST(a_synchronisation_waits_for_the_mark),
+        TEST(other_streams_have_no_mark),
+        TEST(a_streams_mark_goes_with_it),
+        TEST(marks_that_are_over_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,10 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
     if (fakes.stream_status)
         return fakes.stream_status;
     struct vpmm_context *context = (struct vpmm_context *)handle;
-    *stream_out = (struct vpmm_stream){context, handle, context->id, false, fakes.is_capturing};
+    *stream_out = (struct vpmm_stream){.context = context,
+                                       .handle = handle,
+                                       .id = context->id,
+                                       .is_capturing = fakes.is_capturing};
     return VPMM_OK;
 }
 
