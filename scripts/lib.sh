@@ -152,6 +152,34 @@ build() {
     ninja -C "$folder" "$@" </dev/null | sed '/^\[[0-9]*\/[0-9]*\]/d; /^ninja: [En]/d'
 }
 
+# needed_targets FOLDER [OPTION OF MESON TEST...]: what ninja has to build for the tests that --suite
+# and --no-suite pick.
+needed_targets() {
+    python3 - "$root/$1" "${@:2}" <<'PYTHON'
+import json, os, sys
+folder, options = sys.argv[1], sys.argv[2:]
+
+
+def picked(option):
+    return {name for word, name in zip(options, options[1:]) if word == option}
+
+
+def described(what):
+    with open(os.path.join(folder, "meson-info", f"intro-{what}.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+needed = set()
+for test in described("tests"):
+    suites = {suite.split(":")[-1] for suite in test["suite"]}
+    is_wanted = not picked("--suite") or suites & picked("--suite")
+    if is_wanted and not suites & picked("--no-suite"):
+        needed.update(test["depends"])
+paths = [path for target in described("targets") if target["id"] in needed for path in target["filename"]]
+print(*(os.path.relpath(path, folder) for path in paths), sep="\n")
+PYTHON
+}
+
 # failed_tests FOLDER NAME: what the last run of tests in the folder did not pass, with its last words.
 failed_tests() {
     python3 - "$root/$1/meson-logs/testlog.json" "$2" <<'PYTHON'

@@ -128,9 +128,12 @@ static void run_copy(struct sim_view *view)
 static void run_fill(struct sim_view *view)
 {
     const struct work *work = view->work;
+    uint64_t whole = work->n_bytes < CHUNK ? work->n_bytes : CHUNK;
     unsigned char *chunk = allocate(CHUNK);
-    for (unsigned i = 0; i < CHUNK; i++)
-        chunk[i] = (unsigned char)(work->value >> 8 * (i % work->width));
+    for (unsigned i = 0; i < work->width; i++)
+        chunk[i] = (unsigned char)(work->value >> 8 * i);
+    for (uint64_t filled = work->width; filled < whole; filled *= 2)
+        memcpy(chunk + filled, chunk, filled < whole - filled ? filled : whole - filled);
     for (uint64_t done = 0; done < work->n_bytes;) {
         uint64_t n = work->n_bytes - done < CHUNK ? work->n_bytes - done : CHUNK;
         if (!sim_write(view, work->to + done, chunk, n))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What the preload tests share: where things are, building small programs and stub drivers, running them in a clean
-environment. Each test runs its programs in processes of their own; nothing is skipped."""
+environment. Each test runs its programs in processes of their own."""
 import argparse
 import atexit
 import json

@@ -1,20 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The look-ups that real CUDA libraries make, through the library under test onto a stub driver: exactly the names of
-expected-look-ups.txt and expected-names.txt are handed out as ours, everything else as the driver's. (A runtime makes
-all its look-ups before it notices that the driver is not one.)"""
+"""The look-ups that the CUDA runtime makes, static and shared, through the library under test onto
+a stub driver."""
 import os
-import unittest
 
 import find_library
 import harness
-
-OURS = "libvpmm.so"
-DRIVER = "libcuda.so.1"
-
-
-def rows(name):
-    with open(os.path.join(harness.HERE, name), encoding="utf-8") as file:
-        return [line.split() for line in file if line.strip() and not line.startswith("#")]
+import look_ups
 
 
 def toolkit(name):
@@ -24,45 +15,7 @@ def toolkit(name):
         raise AssertionError(str(missing)) from None
 
 
-class Routing(unittest.TestCase):
-    versions = {row[0]: int(row[1]) for row in rows("expected-look-ups.txt")}
-    runtime = {row[0] for row in rows("expected-look-ups.txt") if row[2:] == ["runtime"]}
-    names = {row[0] for row in rows("expected-names.txt")}
-
-    def spied(self, command, form=5, folders=()):
-        run = harness.Run(command, preload=[harness.spy(), harness.options.shared_library],
-                          library_path=[harness.stub(form), *folders])
-        self.assertEqual(run.status, 0, run.errors)
-        self.assertIn("result", run.output)
-        return run
-
-    def check_look_ups(self, run, at_least):
-        look_ups = [row[1:] for row in run.look_ups if row[0] == "look-up"]
-        self.assertGreater(len(look_ups), at_least)
-        for name, version, flags, owner in look_ups:
-            is_ours = int(version) >= self.versions.get(name, 1 << 30)
-            with self.subTest(name=name, version=version, flags=flags):
-                if is_ours:
-                    self.assertEqual(owner, OURS)
-                else:
-                    self.assertIn(owner, (DRIVER, "nothing"))
-        self.assertLessEqual(self.runtime, {row[0] for row in look_ups})
-
-    def check_names(self, run, at_least):
-        names = [row[1:] for row in run.look_ups if row[0] == "dlsym"]
-        self.assertGreater(len(names), at_least)
-        for name, owner in names:
-            with self.subTest(name=name):
-                if name in self.names and owner != "nothing":
-                    self.assertEqual(owner, OURS)
-                else:
-                    self.assertNotEqual(owner, OURS)
-        return {name for name, owner in names if owner == OURS}
-
-    def check(self, run):
-        self.check_look_ups(run, 400)
-        self.check_names(run, 0)
-
+class Routing(look_ups.LookUps):
     def static(self):
         return harness.program("runtime-static", toolkit("libcudart_static.a"), "-lrt", "-ldl",
                                source="runtime.c")
@@ -73,16 +26,6 @@ class Routing(unittest.TestCase):
     def test_shared_runtime(self):
         library = toolkit("libcudart.so")
         self.check(self.spied([harness.program("runtime-shared", library, source="runtime.c")],
-                              folders=[os.path.dirname(library)]))
-
-    def test_cublas(self):
-        library = toolkit("libcublas.so")
-        self.check(self.spied([harness.program("embedded"), library, "cublasCreate_v2"],
-                              folders=[os.path.dirname(library)]))
-
-    def test_nccl(self):
-        library = toolkit("libnccl.so")
-        self.check(self.spied([harness.program("embedded"), library, "ncclMemAlloc"],
                               folders=[os.path.dirname(library)]))
 
     def test_driver_without_look_up_function(self):

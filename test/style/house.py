@@ -44,7 +44,7 @@ class Tree:
     def files(self, *suffixes, under=None):
         """All files of ours in path order that end in one of `suffixes` (any, when none is given)."""
         found = [] if under else [name for name in os.listdir(self.root)
-                                  if os.path.isfile(self.absolute(name))]
+                                  if os.path.isfile(self.absolute(name)) and name != ".git"]
         for folder in [under] if under else FOLDERS:
             for where, folders, names in os.walk(self.absolute(folder)):
                 folders[:] = [name for name in folders if name != "__pycache__"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The tables of docs/TESTING.md: every demand has a row, every test named in a row exists and is run, and every test of
-this folder guards something. A guard is written `path:name`, with the path from test/."""
+"""guards.txt beside this file: every demand has a guard, every guard exists and is run, and every
+test of this folder guards something."""
 import argparse
 import pathlib
 import re
@@ -10,16 +10,28 @@ RULES = [f"3.{n}" for n in range(1, 12)]
 WEAKNESSES = [f"W{n}" for n in range(1, 27)]
 DUTIES = [f"A{n}" for n in range(1, 21)]
 SPECIAL = ["flag", "double free", "late record", "second fence", "legacy order"]
+TABLE = "test/unit/rules/guards.txt"
 
-GUARD = re.compile(r"`([\w./-]+\.(?:c|py|build)):([\w ]+)`")
+GUARD = re.compile(r"    ([\w./-]+\.(?:c|py|build)):(\S.*)")
 
 
-def rows(text):
-    """Demand to guards, of all table rows that name a guard."""
-    found = {}
-    for line in text.splitlines():
-        if line.startswith("| ") and GUARD.search(line):
-            found.setdefault(line.split("|")[1].strip().strip("*"), []).extend(GUARD.findall(line))
+class Malformed(Exception):
+    """A line that is neither a demand nor a guard of one; the text says where."""
+
+
+def demands(text):
+    """{demand: [(file, test)]}."""
+    found, guards = {}, None
+    for number, line in enumerate(text.splitlines(), 1):
+        guard = GUARD.fullmatch(line)
+        if guard and guards is not None:
+            guards.append(guard.groups())
+        elif line[:1].isspace():
+            raise Malformed(f"{TABLE}:{number}: neither a demand nor a guard of one")
+        elif line and not line.startswith("#"):
+            if line in found:
+                raise Malformed(f"{TABLE}:{number}: this demand stands twice")
+            guards = found[line] = []
     return found
 
 
@@ -29,7 +41,7 @@ def is_registered(text, suffix, name):
         return re.search(rf"[\s,]\w*(?:test|TEST)\w*\({name}\b", text) is not None
     if suffix == ".py":
         return re.search(rf"^    def {name}\(self\)", text, re.MULTILINE) is not None
-    return re.search(rf"test\('{re.escape(name)}\b", text) is not None
+    return re.search(rf"test\('?{re.escape(name)}", text) is not None
 
 
 def is_built(folder, source):
@@ -40,24 +52,29 @@ def is_built(folder, source):
 
 
 def problems(root):
-    page = root / "docs/TESTING.md"
-    found = rows(page.read_text())
+    try:
+        found = demands((root / TABLE).read_text())
+    except Malformed as malformed:
+        yield str(malformed)
+        return
     for demand in RULES + WEAKNESSES + DUTIES + SPECIAL:
-        if not any(re.match(rf"{re.escape(demand)}(?:[ :]|$)", key) for key in found):
-            yield f"{page}: no row guards {demand}"
-    guards = {guard for row in found.values() for guard in row}
+        if not any(re.match(rf"{re.escape(demand)}(?:[ :]|$)", line) for line in found):
+            yield f"{TABLE}: nothing guards {demand}"
+    for demand in (demand for demand, guards in found.items() if not guards):
+        yield f"{TABLE}: nothing guards '{demand}'"
+    guards = {guard for some in found.values() for guard in some}
     for path, name in sorted(guards):
         source = root / "test" / path
         if not source.exists():
-            yield f"{page}: test/{path} does not exist"
+            yield f"{TABLE}: test/{path} does not exist"
         elif not is_registered(source.read_text(), source.suffix, name):
-            yield f"{page}: test/{path} runs no test {name}"
+            yield f"{TABLE}: test/{path} runs no test {name}"
         elif source.suffix != ".build" and not is_built(source.parent, source):
-            yield f"{page}: test/{path} is not built"
+            yield f"{TABLE}: test/{path} is not built"
     for source in sorted((root / "test/unit/rules").glob("test_*.c")):
         for name in re.findall(r"cmocka_unit_test\((\w+)\)", source.read_text()):
             if (f"unit/rules/{source.name}", name) not in guards:
-                yield f"{page}: {name} of test/unit/rules/{source.name} guards nothing"
+                yield f"{TABLE}: {name} of {source.name} guards nothing"
 
 
 def main():
