@@ -22,6 +22,7 @@ void vpmm_lock_init(struct vpmm_lock *lock, enum vpmm_rank rank)
 {
     (void)pthread_mutex_init(&lock->mutex, NULL);
     lock->rank = rank;
+    lock->lets_cancel = 0;
 }
 
 void vpmm_lock_finish(struct vpmm_lock *lock)
@@ -55,7 +56,24 @@ void vpmm_lock_give(struct vpmm_lock *lock)
 #ifndef NDEBUG
     held &= ~(1u << lock->rank);
 #endif
+    _Bool lets_cancel = lock->lets_cancel;
+    lock->lets_cancel = 0;
     (void)pthread_mutex_unlock(&lock->mutex);
+    if (lets_cancel)
+        vpmm_cancel_restore(1);
+}
+
+_Bool vpmm_cancel_hold(void)
+{
+    int before = PTHREAD_CANCEL_DISABLE;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before == PTHREAD_CANCEL_ENABLE;
+}
+
+void vpmm_cancel_restore(_Bool could_be_cancelled)
+{
+    if (could_be_cancelled)
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 }
 
 static void note_taken(enum vpmm_rank rank)
@@ -69,6 +87,14 @@ static void note_taken(enum vpmm_rank rank)
 #endif
 }
 
+/* A sleep is where a cancelled thread ends, and the thread may hold locks. */
+static void nap(void)
+{
+    _Bool could_be_cancelled = vpmm_cancel_hold();
+    (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    vpmm_cancel_restore(could_be_cancelled);
+}
+
 static void wait_for_latch(struct vpmm_latch *latch)
 {
     for (unsigned n = 0; vpmm_atomic_load(&latch->is_taken); n++) {
@@ -77,7 +103,7 @@ static void wait_for_latch(struct vpmm_latch *latch)
         if (n < SPINS + YIELDS)
             (void)sched_yield();
         else
-            (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nap();
     }
 }
 
@@ -128,7 +154,12 @@ void vpmm_condition_finish(struct vpmm_condition *condition)
 
 void vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock)
 {
+    /* Others hold the lock meanwhile, so what it remembers for this thread is put aside. */
+    _Bool lets_cancel = lock->lets_cancel;
+    lock->lets_cancel = 0;
+    _Bool could_be_cancelled = vpmm_cancel_hold();
     (void)pthread_cond_wait(&condition->changed, &lock->mutex);
+    lock->lets_cancel = lets_cancel || could_be_cancelled;
 }
 
 void vpmm_condition_broadcast(struct vpmm_condition *condition)

@@ -21,6 +21,7 @@ enum vpmm_rank {
 struct vpmm_lock {
     pthread_mutex_t mutex;
     enum vpmm_rank rank;
+    _Bool lets_cancel; /* its holder can be cancelled again when it gives the lock */
 };
 
 /* A lock for a few instructions: one atomic exchange to take it and one store to give it. Whoever
@@ -46,6 +47,12 @@ void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank);
 /* False, and not taken, when somebody holds it. */
 _Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank);
 
+/* From here to `restore`, which gets the answer, the calling thread does not end because somebody
+ * cancels it: for work that others wait for. May be nested. Costs two atomic operations, so it is
+ * not for every request. */
+_Bool vpmm_cancel_hold(void);
+void vpmm_cancel_restore(_Bool could_be_cancelled);
+
 /* True when the calling thread holds no lock and no latch; for assertions before driver calls.
  * Always true where assertions are compiled out. */
 _Bool vpmm_lock_none_held(void);
@@ -53,7 +60,8 @@ _Bool vpmm_lock_none_held(void);
 void vpmm_condition_init(struct vpmm_condition *condition);
 void vpmm_condition_finish(struct vpmm_condition *condition);
 /* Gives the lock, waits for the next broadcast and takes the lock again. It may return without a
- * broadcast, so the caller looks again at what it waits for. */
+ * broadcast, so the caller looks again at what it waits for. A thread that is cancelled meanwhile
+ * does not end before it has given the lock. */
 void vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock);
 /* Wakes all who wait. Called with the lock that they gave. */
 void vpmm_condition_broadcast(struct vpmm_condition *condition);

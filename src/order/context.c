@@ -71,6 +71,21 @@ static enum vpmm_status find_or_add(struct vpmm_order *order, vpmm_context_handl
     return VPMM_OK;
 }
 
+/* What the current context's streams are of. It may be a green one, which has no record of its own:
+ * its streams are its primary context's. While a blocking stream captures there, the legacy stream
+ * answers nothing, and the thread's own stream is asked. */
+static enum vpmm_status root_of_current(const struct vpmm_driver *driver,
+                                        vpmm_context_handle *handle_out)
+{
+    struct vpmm_stream_facts facts;
+    enum vpmm_status status = driver->stream_facts(driver->self, VPMM_STREAM_LEGACY, &facts);
+    if (status == VPMM_CAPTURED)
+        status = driver->stream_facts(driver->self, VPMM_STREAM_PER_THREAD, &facts);
+    if (!status)
+        *handle_out = facts.context;
+    return status;
+}
+
 enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handle handle,
                                     struct vpmm_context **context_out)
 {
@@ -85,11 +100,8 @@ enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handl
         *context_out = context;
         return VPMM_OK;
     }
-    /* The current context may be a green one, which has no record of its own: its streams are its
-     * primary context's. */
-    struct vpmm_stream_facts facts;
-    status = driver->stream_facts(driver->self, VPMM_STREAM_LEGACY, &facts);
-    return status ? status : find_or_add(order, facts.context, context_out);
+    status = root_of_current(driver, &handle);
+    return status ? status : find_or_add(order, handle, context_out);
 }
 
 uint64_t vpmm_context_id(const struct vpmm_context *context)

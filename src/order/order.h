@@ -54,8 +54,7 @@ void vpmm_order_destroy(struct vpmm_order *order);
 
 /* The record of the context `handle` (NULL: the calling thread's current one), made on first sight
  * (driver). A handle whose context is just being destroyed is looked up once that is over. A
- * current green context means its primary one; until that has a record, CAPTURED too, as
- * stream_facts of the legacy stream. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
+ * current green context means its primary one. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_context(struct vpmm_order *order,
                                                     vpmm_context_handle handle,
                                                     struct vpmm_context **context_out);

@@ -44,6 +44,14 @@ class Captures(unittest.TestCase):
         self.assertEqual((self.told["devices"][0]["mallocs"], self.told["devices"][0]["frees"]), (1, 1))
         self.assertEqual(self.told["requests"]["cudaMallocAsync"]["capturing"], 1)
 
+    def test_contexts_that_are_met_beside_a_capture_are_served(self):
+        for name, n in (("met", 1), ("met_green", 2)):
+            with self.subTest(name=name):
+                lines, served = self.scene(name)
+                self.assertEqual(lines, ["begin 0", "malloc 0", "free 0", "is capturing 0", "status 1", "end 0", "nodes 0"]
+                                 + ["malloc 0", "free 0"] * (n - 1))
+                self.assertEqual(served, [("malloc", POOL)] * n)
+
     def returns(self, name, *flags):
         lines, served = self.scene(name, *flags, VPMM_SIM_BYTES="256M")
         self.assertEqual(served[-1], ("malloc", POOL))

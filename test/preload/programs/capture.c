@@ -213,6 +213,56 @@ static void scene_default_stream_returns(void)
     ask_back();
 }
 
+/* ---- contexts that are met beside a capture ---- */
+
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context_out, unsigned flags, CUdevice device);
+
+static CUcontext met;
+
+static void meet(void)
+{
+    CUdeviceptr block = 0;
+    must(cuCtxSetCurrent(met));
+    if (!tell("malloc", cuMemAlloc(&block, 8 * MIB)))
+        whose("malloc", block);
+    (void)tell("free", cuMemFree(block));
+}
+
+/* A blocking stream of a context that has had no memory is drawn into a capture of another's. */
+static void scene_met(void)
+{
+    CUevent fork, join;
+    CUstream drawn;
+    must(cuCtxCreate_v2(&met, 0, 0));
+    must(cuStreamCreate(&drawn, CU_STREAM_DEFAULT));
+    must(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    must(cuCtxSetCurrent(context));
+    must(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    must(cuEventRecord(fork, stream));
+    must(cuStreamWaitEvent(drawn, fork, 0));
+    elsewhere(meet);
+    tell_capture();
+    must(cuEventRecord(join, drawn));
+    must(cuStreamWaitEvent(stream, join, 0));
+    end();
+}
+
+/* A green context has no record of its own. */
+static void scene_met_green(void)
+{
+    CUgreenCtx green;
+    must(cuStreamDestroy(stream));
+    must(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    must(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    must(cuCtxFromGreenCtx(&met, green));
+    begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    elsewhere(meet);
+    tell_capture();
+    end();
+    elsewhere(meet);
+}
+
 #define SCENE(name)                                                                                \
     {                                                                                              \
 #        name, scene_##name                                                                        \
@@ -221,11 +271,18 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenes[] = {
-    SCENE(thread_local),         SCENE(global),
-    SCENE(global_elsewhere),     SCENE(on_the_stream),
-    SCENE(invalidated_returns),  SCENE(ended_elsewhere_returns),
-    SCENE(wrong_thread_returns), SCENE(destroyed_returns),
-    SCENE(begun_twice_returns),  SCENE(default_stream_returns),
+    SCENE(thread_local),
+    SCENE(global),
+    SCENE(global_elsewhere),
+    SCENE(on_the_stream),
+    SCENE(invalidated_returns),
+    SCENE(ended_elsewhere_returns),
+    SCENE(wrong_thread_returns),
+    SCENE(destroyed_returns),
+    SCENE(begun_twice_returns),
+    SCENE(default_stream_returns),
+    SCENE(met),
+    SCENE(met_green),
 };
 
 int main(int n, char **arguments)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Locks, latches and their ranks, where assertions are compiled in, and the texts of statuses. */
+#define _GNU_SOURCE
 #include "base/lock.h"
 #include "base/status.h"
 
@@ -194,6 +195,116 @@ static void threads_wait_for_a_latch(void **state)
     assert_int_equal(guarded, 4 * ROUNDS);
 }
 
+/* ---- threads that are cancelled ---- */
+
+static struct vpmm_condition changed;
+static struct vpmm_latch latch_held;
+static vpmm_atomic32 is_waiting, may_go, n_naps;
+
+/* Only this program's library naps. As the real one, it is where a cancelled thread ends. */
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    (void)time;
+    (void)left;
+    vpmm_atomic_add(&n_naps, 1);
+    pthread_testcancel();
+    (void)sched_yield();
+    return 0;
+}
+
+static void *wait_for_change(void *type)
+{
+    int before;
+    (void)pthread_setcanceltype(*(const int *)type, &before);
+    vpmm_lock_take(&heap);
+    vpmm_atomic_store(&is_waiting, 1);
+    while (!vpmm_atomic_load(&may_go))
+        vpmm_condition_wait(&changed, &heap);
+    vpmm_lock_give(&heap);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void await(vpmm_atomic32 *flag)
+{
+    while (!vpmm_atomic_load(flag))
+        (void)sched_yield();
+}
+
+static void expect_free(struct vpmm_lock *lock)
+{
+    assert_true(vpmm_lock_try(lock));
+    vpmm_lock_give(lock);
+}
+
+static void a_thread_that_is_cancelled_in_a_wait_gives_the_lock_first(void **state)
+{
+    (void)state;
+    static int types[] = {PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_ASYNCHRONOUS};
+    vpmm_condition_init(&changed);
+    for (size_t i = 0; i < 2; i++) {
+        pthread_t thread;
+        void *result;
+        vpmm_atomic_store(&is_waiting, 0);
+        vpmm_atomic_store(&may_go, 0);
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_change, &types[i]), 0);
+        await(&is_waiting);
+        /* It waits, or the lock could not be had. */
+        vpmm_lock_take(&heap);
+        assert_int_equal(pthread_cancel(thread), 0);
+        vpmm_condition_broadcast(&changed);
+        vpmm_lock_give(&heap);
+        bool has_ended = false;
+        while (!vpmm_lock_try(&heap)) {
+            assert_false(has_ended);
+            has_ended = pthread_tryjoin_np(thread, &result) == 0;
+        }
+        assert_false(has_ended);
+        vpmm_atomic_store(&may_go, 1);
+        vpmm_condition_broadcast(&changed);
+        vpmm_lock_give(&heap);
+        assert_int_equal(pthread_join(thread, &result), 0);
+        assert_ptr_equal(result, PTHREAD_CANCELED);
+        expect_free(&heap);
+    }
+    vpmm_condition_finish(&changed);
+}
+
+static void *wait_for_latch_in_lock(void *none)
+{
+    vpmm_lock_take(&heap);
+    vpmm_atomic_store(&is_waiting, 1);
+    vpmm_latch_take(&latch_held, VPMM_RANK_LANE);
+    vpmm_latch_give(&latch_held, VPMM_RANK_LANE);
+    vpmm_lock_give(&heap);
+    pthread_testcancel();
+    return none;
+}
+
+static void a_thread_that_is_cancelled_at_a_latch_gives_its_locks_first(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *result;
+    vpmm_atomic_store(&is_waiting, 0);
+    vpmm_latch_take(&latch_held, VPMM_RANK_LANE);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_latch_in_lock, NULL), 0);
+    await(&is_waiting);
+    assert_int_equal(pthread_cancel(thread), 0);
+    unsigned naps = vpmm_atomic_load(&n_naps);
+    bool has_ended = false;
+    while (vpmm_atomic_load(&n_naps) == naps && !has_ended)
+        has_ended = pthread_tryjoin_np(thread, &result) == 0;
+    assert_false(has_ended);
+    vpmm_latch_give(&latch_held, VPMM_RANK_LANE);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+    expect_free(&heap);
+    assert_true(vpmm_latch_try(&latch_held, VPMM_RANK_LANE));
+    vpmm_latch_give(&latch_held, VPMM_RANK_LANE);
+}
+
 static void every_status_has_a_text_of_its_own(void **state)
 {
     (void)state;
@@ -219,6 +330,8 @@ int main(void)
         cmocka_unit_test(several_held_latches_are_known),
         cmocka_unit_test(a_latch_is_taken_after_the_lock_of_its_heap),
         cmocka_unit_test(threads_wait_for_a_latch),
+        cmocka_unit_test(a_thread_that_is_cancelled_in_a_wait_gives_the_lock_first),
+        cmocka_unit_test(a_thread_that_is_cancelled_at_a_latch_gives_its_locks_first),
         cmocka_unit_test(every_status_has_a_text_of_its_own),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
