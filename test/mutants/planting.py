@@ -1,42 +1,47 @@
 # SPDX-License-Identifier: MIT
-"""The list of deliberate bugs: reading it, checking it, and planting one in a text.
+"""The list of deliberate bugs: reads it, checks it, and plants one bug in a text.
 
-A list file holds mutants, one a paragraph; a line that begins with # is a comment:
+A list file holds mutants, one a paragraph. A line that begins with # is a comment:
 
-    a-fence-is-published-before-its-record
-    rule 3.4
-    file src/order/record.c
-    test rules/rules_fences
-     a line around it, unchanged
-    -    what is replaced
-    +    what stands there instead
+    a-zombie-has-no-fence
+    rule 3.6
+    in src/pool/commit.c:vpmm_pool_commit
+    edit draft->groups[i].fence => VPMM_FENCE_NONE
+    test unit/pool_stitch
 
-The name is a sentence with hyphens. `rule` is a rule, an invariant or a section of docs/DESIGN.md. `test` is
-suite/test, or a suite for all of its tests; of several, each on a line of its own, the first that fails ends it. What
-follows is one hunk or more, parted by @@: the old lines, whole and in sequence, stand exactly once in the file. Two
-more words may be given: `hangs yes` for a bug that only a time-out can show, and `expect REGEX` for what the test's
-output must hold."""
+The name is a sentence with hyphens. `rule` is a section of docs/DESIGN.md: the rule or invariant that the bug breaks.
+`in` names the file and the function that guards it. `edit OLD => NEW` replaces OLD in the body of that function. OLD
+must be there exactly once. It is compared word by word, so spaces, line breaks and comments in the body do not matter.
+Without NEW, OLD is taken away. Without OLD, NEW stands at the beginning of the body. There may be several edits.
+`test` is suite/test, or a suite for all of its tests. There may be several: the first that fails ends the trial.
+Two more words may be given: `hangs yes` for a bug that only a time-out can show, and `expect REGEX` for what the
+output of the test must hold."""
 import pathlib
 import re
 from typing import List, NamedTuple, Optional
 
-# What DESIGN.md demands in numbered sentences, and the folders of the product: each of these needs a mutant.
-DEMANDS = ["3.%d" % n for n in range(1, 12)] + ["4.%d" % n for n in range(1, 7)]
+# What DESIGN.md demands in numbered sentences, and the folders of the product. Each of these needs a mutant.
+DEMANDS = ["3"] + ["3.%d" % n for n in range(1, 12)] + ["4.%d" % n for n in range(1, 7)]
 FOLDERS = ["base", "driver", "pool", "order", "heap", "route", "preload", "config", "observe", "ipc", "trace", "replay"]
 SECTION = re.compile(r"[1-8](\.\d+)?$")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+){2,}$")
-WORDS = ("rule", "file", "test", "hangs", "expect")
+REQUIRED, OPTIONAL, REPEATED = ("rule", "in", "test", "edit"), ("hangs", "expect"), ("test", "edit")
+
+# Comments, spaces and lines of the preprocessor are no words of C.
+NO_WORD = r"/\*.*?\*/|//[^\n]*|\s+|\\\n|^[ \t]*#(?:\\\n|[^\n])*"
+WORD = re.compile(NO_WORD + r"""|(?P<word>\w+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|<<=|>>=|->|\+\+|--|&&|\|\||<<|>>|"""
+                  r"""[-+*/%&|^=!<>]=|.)""", re.DOTALL | re.MULTILINE)
 
 
 class BadList(Exception):
-    """The list is wrong; the text says where and why."""
+    """The list is wrong. The text says where and why."""
 
 
 class DoesNotApply(Exception):
-    """The old text is not there exactly once."""
+    """The function or the old text is not there exactly once."""
 
 
-class Hunk(NamedTuple):
+class Edit(NamedTuple):
     old: str
     new: str
 
@@ -45,50 +50,43 @@ class Mutant(NamedTuple):
     name: str
     rule: str
     file: str
+    function: str
+    edits: List[Edit]
     tests: List[str]
-    hunks: List[Hunk]
     hangs: bool = False
     expect: Optional[str] = None
 
 
-def hunk_of(lines):
-    old = "".join(line[1:] + "\n" for line in lines if line[0] in " -")
-    new = "".join(line[1:] + "\n" for line in lines if line[0] in " +")
-    return Hunk(old, new)
-
-
-def hunks_of(lines):
-    parts = [[]]
-    for line in lines:
-        if line == "@@":
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    return [hunk_of(part) for part in parts]
-
-
-def is_hunk_line(line):
-    return line[0] in " -+" or line == "@@"
+def edit_of(text):
+    old, arrow, new = (" %s " % text).partition(" => ")
+    return Edit(old.strip(), new.strip()) if arrow else None
 
 
 def mutant_of(lines, where):
     """One paragraph."""
-    name, rest = lines[0], lines[1:]
-    pairs = [line.split(" ", 1) for line in rest if not is_hunk_line(line) and " " in line]
-    words = dict(pairs)
-    hunks = hunks_of([line for line in rest if is_hunk_line(line)])
+    name, given = lines[0], {}
+    where = "%s: %s" % (where, name)
     if not NAME.match(name):
-        raise BadList("%s: %s is no sentence with hyphens" % (where, name))
-    unknown = [line for line in rest if not is_hunk_line(line) and line.split(" ")[0] not in WORDS]
-    missing = [word for word in WORDS[:3] if word not in words]
-    if unknown or missing:
-        raise BadList("%s: %s: %s" % (where, name, "not understood: " + unknown[0] if unknown else "no " + missing[0]))
-    if not SECTION.match(words["rule"]):
-        raise BadList("%s: %s: DESIGN.md has no %s" % (where, name, words["rule"]))
-    if any(not hunk.old or hunk.old == hunk.new for hunk in hunks):
-        raise BadList("%s: %s: a hunk changes nothing" % (where, name))
-    tests = [value for word, value in pairs if word == "test"]
-    return Mutant(name, words["rule"], words["file"], tests, hunks, words.get("hangs") == "yes", words.get("expect"))
+        raise BadList("%s is no sentence with hyphens" % where)
+    for line in lines[1:]:
+        word, _, value = line.partition(" ")
+        if word not in REQUIRED + OPTIONAL or (word in given and word not in REPEATED):
+            raise BadList("%s: not understood: %s" % (where, line))
+        given.setdefault(word, []).append(value)
+    for word in REQUIRED:
+        if word not in given:
+            raise BadList("%s: no %s" % (where, word))
+    rule = given["rule"][0]
+    if not SECTION.match(rule):
+        raise BadList("%s: DESIGN.md has no %s" % (where, rule))
+    file, colon, function = given["in"][0].rpartition(":")
+    if not colon:
+        raise BadList("%s: %s names no function" % (where, function))
+    edits = [edit_of(text) for text in given["edit"]]
+    if any(edit is None or words_of(edit.old) == words_of(edit.new) for edit in edits):
+        raise BadList("%s: an edit changes nothing" % where)
+    return Mutant(name, rule, file, function, edits, given["test"], given.get("hangs") == ["yes"],
+                  given.get("expect", [None])[0])
 
 
 def parse(text, where):
@@ -115,31 +113,93 @@ def read_lists(folder):
     return found
 
 
+def words(text):
+    """The words of a text in C, as matches that know where they are."""
+    return [match for match in WORD.finditer(text) if match.group("word") is not None]
+
+
+def words_of(text):
+    return [word.group() for word in words(text)]
+
+
+def closing(text_words, at):
+    """Where the bracket that opens at `at` is closed."""
+    depth = 0
+    for i in range(at, len(text_words)):
+        depth += (text_words[i].group() in "({") - (text_words[i].group() in ")}")
+        if depth == 0:
+            return i
+    return len(text_words) - 1
+
+
+def bodies(text, function):
+    """The words of each body that the text gives to the function, without the braces."""
+    found, all_words, at = [], words(text), 0
+    while at < len(all_words):
+        after = closing(all_words, at)
+        if all_words[at].group() == "(" and all_words[at - 1].group() == function:
+            if after + 1 < len(all_words) and all_words[after + 1].group() == "{":
+                found.append(all_words[after + 1:closing(all_words, after + 1) + 1])
+        at = after + 1
+    return found
+
+
+def body_of(text, mutant):
+    """The words of the function's body with both braces. Raises DoesNotApply."""
+    found = bodies(text, mutant.function)
+    if len(found) != 1:
+        raise DoesNotApply("%s defines %s %d times" % (mutant.file, mutant.function, len(found)))
+    return found[0]
+
+
+def apply(text, mutant, edit):
+    """The text with one edit made. Raises DoesNotApply."""
+    body, old = body_of(text, mutant), words_of(edit.old)
+    if not old:
+        return text[:body[0].end()] + " " + edit.new + text[body[0].end():]
+    there = [word.group() for word in body]
+    places = [i for i in range(1, len(there) - len(old)) if there[i:i + len(old)] == old]
+    if len(places) != 1:
+        raise DoesNotApply("%s of %s has %d times: %s" % (mutant.function, mutant.file, len(places), edit.old))
+    begin, end = body[places[0]].start(), body[places[0] + len(old) - 1].end()
+    return text[:begin] + edit.new + text[end:]
+
+
 def plant(text, mutant):
     """The text of the mutant's file with the bug in it."""
-    for hunk in mutant.hunks:
-        places = [match.start() for match in re.finditer("^" + re.escape(hunk.old), text, re.MULTILINE)]
-        if len(places) != 1:
-            line = hunk.old.strip().splitlines()[0].strip()
-            raise DoesNotApply("%s has %d times: %s" % (mutant.file, len(places), line))
-        text = text[:places[0]] + hunk.new + text[places[0] + len(hunk.old):]
+    for edit in mutant.edits:
+        text = apply(text, mutant, edit)
     return text
+
+
+def homes(root, function):
+    """The files of the product that define the function, relative to the root."""
+    for path in sorted(pathlib.Path(root, "src").rglob("*.[ch]")):
+        if bodies(path.read_text(encoding="utf-8"), function):
+            yield str(path.relative_to(root))
+
+
+def complaint(mutant, root):
+    """Why the mutant cannot be planted, and where its function is now. None where it can."""
+    path = pathlib.Path(root, mutant.file)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    try:
+        plant(text, mutant)
+    except DoesNotApply as reason:
+        moved = [] if bodies(text, mutant.function) else list(homes(root, mutant.function))
+        return "%s: %s%s" % (mutant.name, reason, "; it is in %s" % " and ".join(moved) if moved else "")
+    return None
 
 
 def complaints(mutants, root):
     """What is wrong with the list as a whole: a mutant that does not apply, a demand or a folder without one."""
-    for mutant in mutants:
-        path = pathlib.Path(root, mutant.file)
-        try:
-            plant(path.read_text(encoding="utf-8") if path.is_file() else "", mutant)
-        except DoesNotApply as reason:
-            yield "%s: %s" % (mutant.name, reason)
+    yield from filter(None, (complaint(mutant, root) for mutant in mutants))
     for demand in DEMANDS:
         if not any(mutant.rule == demand for mutant in mutants):
             yield "no mutant breaks %s" % demand
     for folder in FOLDERS:
-        if not any(mutant.file.startswith("src/%s/" % folder) for mutant in mutants):
-            yield "no mutant is planted in src/%s" % folder
+        if not any("/%s/" % folder in mutant.file for mutant in mutants):
+            yield "no mutant is planted in a folder %s" % folder
 
 
 def ordered(mutants):
@@ -149,14 +209,8 @@ def ordered(mutants):
 
 def table(mutants):
     """In Markdown."""
-    rows = ["| bug | breaks | caught by |", "|---|---|---|"]
+    rows = ["| bug | breaks | planted in | caught by |", "|---|---|---|---|"]
     for mutant in ordered(mutants):
         tests = " ".join("`%s`" % test for test in mutant.tests)
-        rows.append("| %s | %s | %s |" % (mutant.name.replace("-", " "), mutant.rule, tests))
+        rows.append("| %s | %s | `%s` | %s |" % (mutant.name.replace("-", " "), mutant.rule, mutant.function, tests))
     return "\n".join(rows) + "\n"
-
-
-def holds_table(page, mutants):
-    """Whether the page has the table, with nothing missing and nothing more."""
-    before, found, after = page.partition(table(mutants))
-    return bool(found) and before.endswith("\n\n") and not after.startswith("|")

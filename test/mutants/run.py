@@ -22,15 +22,14 @@ ROOT = HERE.parent.parent
 def parse():
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a mutant; all, where none is given")
-    parser.add_argument("--list", action="store_true", help="name them, and build nothing")
-    parser.add_argument("--table", action="store_true", help="the same in Markdown")
-    parser.add_argument("--check", action="store_true", help="see that each can be planted and every demand has one")
-    parser.add_argument("--page", type=pathlib.Path, help="with --check: a page that must hold the table")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a mutant; without names, all are tried")
+    parser.add_argument("--table", action="store_true", help="print all mutants by the rule that they break, in Markdown")
+    parser.add_argument("--check", action="store_true",
+                        help="check that each can be planted, and that each rule and folder has one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="work copies (%(default)s)")
-    parser.add_argument("--keep", action="store_true", help="leave the work copies for a faster next time")
-    parser.add_argument("--only-failed", action="store_true", help="those that the last run did not see caught")
-    parser.add_argument("--verbose", action="store_true", help="tell of each as it comes, the caught ones too")
+    parser.add_argument("--keep", action="store_true", help="keep the work copies: the next run starts faster")
+    parser.add_argument("--only-failed", action="store_true", help="try those that the last run did not see caught")
+    parser.add_argument("--verbose", action="store_true", help="print each verdict as it comes")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--lists", type=pathlib.Path, default=HERE, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help="of the work copies (build-mutants)")
@@ -50,8 +49,6 @@ def chosen(mutants, arguments):
 
 def check(mutants, arguments):
     found = list(planting.complaints(mutants, arguments.root))
-    if arguments.page and not planting.holds_table(arguments.page.read_text(encoding="utf-8"), mutants):
-        found.append("%s does not hold what scripts/mutants --table prints" % arguments.page)
     print("\n".join(found) if found else "%d mutants" % len(mutants))
     return 1 if found else 0
 
@@ -113,9 +110,6 @@ def main():
             return check(mutants, arguments)
         if arguments.table:
             print(planting.table(mutants), end="")
-        elif arguments.list:
-            for mutant in mutants:
-                print("%-4s %s" % (mutant.rule, mutant.name))
         else:
             return run(mutants, arguments)
         return 0

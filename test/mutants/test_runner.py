@@ -49,61 +49,74 @@ LIST = """# The bugs of the small project.
 
 a-sum-is-a-difference
 rule 3.1
-file sums.c
+in sums.c:sum
+edit a + b => a - b
 test other
 test unit
--    return a + b;
-+    return a - b;
 
 a-sum-is-the-other-way-round
 rule 3.1
-file sums.c
+in sums.c:sum
+edit a + b => b + a
 test unit/sums
--    return a + b;
-+    return b + a;
 
 a-sum-is-not-there
 rule 3.1
-file sums.c
+in sums.c:sum
+edit a * b => a - b
 test unit/sums
--    return a * b;
-+    return a - b;
 
 a-sum-is-no-expression
 rule 3.1
-file sums.c
+in sums.c:sum
+edit a + b => a +
 test unit/sums
--    return a + b;
-+    return a +;
 
 three-never-comes-and-says-so
 rule 3.5
-file sums.c
+in sums.c:three
+edit n++ => n += 0
 test unit/sums
 hangs yes
-     while (n < 3)
--        n++;
-+        n += 0;
 
 three-never-comes
 rule 3.5
-file sums.c
+in sums.c:three
+edit n++ => n += 0
 test unit/sums
-     while (n < 3)
--        n++;
-+        n += 0;
 
 three-crashes-on-the-way
 rule 3.5
-file sums.c
+in sums.c:three
+edit n < 3 => n / (n - n) < 3
 test unit/sums
--    while (n < 3)
-+    while (n / (n - n) < 3)
+"""
+# Two functions hold the same words, in other lines, beside a declaration, a call and a macro.
+TWO = """static int half(int n);
+#define HALF(n) half(n) { return n; }
+/* half(n) { return n; } */
+static int
+half(int n)
+{
+    return n /* the lower
+                one */
+           / 2;
+}
+
+int quarter(int n)
+{
+    if (half(n)) {
+        const char *text = "n / 2 }";
+        return text ? half(n)/2 : n  /  2;
+    }
+    return n;
+}
 """
 
 
 def mutant(**more):
-    fields = {"name": "a-b-c", "rule": "3.1", "file": "f", "tests": ["t"], "hunks": [planting.Hunk("a\n", "b\n")]}
+    fields = {"name": "a-b-c", "rule": "3.1", "file": "f", "function": "half", "tests": ["t"],
+              "edits": [planting.Edit("n / 2", "n")]}
     return planting.Mutant(**{**fields, **more})
 
 
@@ -111,67 +124,96 @@ class Lists(unittest.TestCase):
     def test_a_paragraph_is_a_mutant(self):
         found = planting.parse(LIST, "small.list")
         self.assertEqual([m.name for m in found][:2], ["a-sum-is-a-difference", "a-sum-is-the-other-way-round"])
-        self.assertEqual(found[0].tests, ["other", "unit"])
-        self.assertEqual(found[0].hunks, [planting.Hunk("    return a + b;\n", "    return a - b;\n")])
+        self.assertEqual((found[0].file, found[0].function, found[0].tests), ("sums.c", "sum", ["other", "unit"]))
+        self.assertEqual(found[0].edits, [planting.Edit("a + b", "a - b")])
         self.assertEqual([m.hangs for m in found], [False] * 4 + [True] + [False] * 2)
 
-    def test_lines_around_are_part_of_both_texts(self):
-        hunk = planting.parse(LIST, "small.list")[4].hunks[0]
-        self.assertEqual(hunk, planting.Hunk("    while (n < 3)\n        n++;\n", "    while (n < 3)\n        n += 0;\n"))
+    def test_an_edit_may_take_away_or_put_in_front(self):
+        text = "a-b-c\nrule 3.1\nin f:g\nedit a(); =>\nedit => return;\ntest t\n"
+        self.assertEqual(planting.parse(text, "x")[0].edits, [planting.Edit("a();", ""), planting.Edit("", "return;")])
 
     def test_bad_paragraphs_are_refused_with_the_reason(self):
-        good = "a-b-c\nrule 3.1\nfile f\ntest t\n-a\n+b\n"
+        good = "a-b-c\nrule 3.1\nin f:g\nedit a => b\ntest t\n"
         self.assertEqual(len(planting.parse(good, "x")), 1)
         for old, new, reason in [("a-b-c", "abc", "sentence"), ("rule 3.1", "rule 9.1", "DESIGN.md has no 9.1"),
-                                 ("file f\n", "", "no file"), ("file f", "fill f", "not understood: fill f"),
-                                 ("+b", "+a", "changes nothing"), ("-a\n", "", "changes nothing")]:
-            with self.assertRaisesRegex(planting.BadList, reason):
+                                 ("in f:g\n", "", "no in"), ("in f:g", "at f:g", "not understood: at f:g"),
+                                 ("in f:g", "in f", "names no function"), ("test t\n", "", "no test"),
+                                 ("rule 3.1", "rule 3.1\nrule 3.2", "not understood: rule 3.2"),
+                                 ("=> b", "=>  a /* still */", "changes nothing"), ("=> b", "", "changes nothing")]:
+            with self.assertRaisesRegex(planting.BadList, "x: .*" + reason):
                 planting.parse(good.replace(old, new), "x")
 
     def test_a_name_is_there_once(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("one.list", "two.list"):
-                pathlib.Path(folder, name).write_text("a-b-c\nrule 3.1\nfile f\ntest t\n-a\n+b\n")
+                pathlib.Path(folder, name).write_text("a-b-c\nrule 3.1\nin f:g\nedit a => b\ntest t\n")
             with self.assertRaisesRegex(planting.BadList, "a-b-c is there twice"):
                 planting.read_lists(folder)
 
-    def test_the_table_is_on_the_page_as_it_is(self):
-        table = planting.table([mutant()])
-        self.assertIn("| a b c | 3.1 | `t` |\n", table)
-        self.assertTrue(planting.holds_table("# Bugs\n\n" + table + "\nmore\n", [mutant()]))
-        for page in ("", table.replace("a b c", "a b d"), "# Bugs\n\n" + table + "| x | y | z |\n"):
-            self.assertFalse(planting.holds_table(page, [mutant()]))
+    def test_the_table_is_sorted_by_rule(self):
+        rows = planting.table([mutant(rule="3.10"), mutant(), mutant(name="d-e-f", rule="3.9")]).splitlines()[2:]
+        self.assertEqual(rows, ["| a b c | 3.1 | `half` | `t` |", "| d e f | 3.9 | `half` | `t` |",
+                                "| a b c | 3.10 | `half` | `t` |"])
 
     def test_what_no_mutant_breaks_and_what_cannot_be_planted_is_told(self):
         with tempfile.TemporaryDirectory() as root:
-            pathlib.Path(root, "f").write_text("a\na\n")
+            pathlib.Path(root, "f").write_text("int half(int n)\n{\n    return n;\n}\n")
             found = list(planting.complaints([mutant(), mutant(name="d-e-f", file="gone")], root))
-        self.assertEqual(found[:2], ["a-b-c: f has 2 times: a", "d-e-f: gone has 0 times: a"])
+        self.assertEqual(found[:2], ["a-b-c: half of f has 0 times: n / 2", "d-e-f: gone defines half 0 times"])
         self.assertNotIn("no mutant breaks 3.1", found)
+        self.assertIn("no mutant breaks 3", found)
         self.assertIn("no mutant breaks 3.2", found)
         self.assertIn("no mutant breaks 4.6", found)
+
+    def test_a_function_that_has_moved_is_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            pathlib.Path(root, "src/new").mkdir(parents=True)
+            pathlib.Path(root, "src/new/two.c").write_text(TWO)
+            found = planting.complaint(mutant(file="src/old/two.c"), root)
+        self.assertEqual(found, "a-b-c: src/old/two.c defines half 0 times; it is in src/new/two.c")
 
     def test_a_folder_of_the_product_without_a_mutant_is_told(self):
         files = ["src/%s/x.c" % folder for folder in planting.FOLDERS]
         for without in files:
             mutants = [mutant(file=file) for file in files if file != without]
             told = [line for line in planting.complaints(mutants, "none") if "planted in" in line]
-            self.assertEqual(told, ["no mutant is planted in %s" % pathlib.PurePath(without).parent])
+            self.assertEqual(told, ["no mutant is planted in a folder %s" % pathlib.PurePath(without).parent.name])
 
 
 class Planting(unittest.TestCase):
-    def test_whole_lines_are_replaced_once(self):
-        self.assertEqual(planting.plant("xa\na\nab\n", mutant()), "xa\nb\nab\n")
-        self.assertEqual(planting.plant("a\nx\n", mutant()), "b\nx\n")
+    def planted(self, function, old, new):
+        return planting.plant(TWO, mutant(function=function, edits=[planting.Edit(old, new)]))
 
-    def test_every_hunk_is_planted(self):
-        hunks = [planting.Hunk("a\n", ""), planting.Hunk("c\n", "d\n")]
-        self.assertEqual(planting.plant("a\nb\nc\n", mutant(hunks=hunks)), "b\nd\n")
+    def test_only_the_body_of_the_named_function_changes(self):
+        self.assertEqual(self.planted("half", "n / 2", "n"), TWO.replace("n /* the lower\n                one */\n"
+                                                                        "           / 2", "n"))
+        self.assertEqual(self.planted("quarter", "n / 2", "n"), TWO.replace("n  /  2", "n"))
 
-    def test_old_text_that_is_there_never_or_twice_does_not_apply(self):
-        for text in ("", "b\n", "a\na\n", " a\n"):
-            with self.assertRaises(planting.DoesNotApply):
-                planting.plant(text, mutant())
+    def test_spaces_do_not_matter(self):
+        for old in ("half(n) / 2", "half( n )/2", "half (n) /2"):
+            self.assertEqual(self.planted("quarter", old, "0"), TWO.replace("half(n)/2", "0"))
+
+    def test_words_match_whole(self):
+        for old in ("f(n)", "ret", "/ 2 }"):
+            with self.assertRaisesRegex(planting.DoesNotApply, "quarter of f has 0 times"):
+                self.planted("quarter", old, "0")
+
+    def test_without_old_text_the_new_stands_first(self):
+        self.assertEqual(self.planted("half", "", "return 0;"), TWO.replace("{\n    return n /*",
+                                                                            "{ return 0;\n    return n /*"))
+
+    def test_several_edits_are_made_one_after_the_other(self):
+        edits = [planting.Edit("n / 2", "n / 3"), planting.Edit("n / 3", "")]
+        self.assertIn("    return ;\n", planting.plant(TWO, mutant(edits=edits)))
+
+    def test_what_is_not_there_exactly_once_does_not_apply(self):
+        for function, old, reason in [("half", "n + 2", "half of f has 0 times: n \\+ 2"),
+                                      ("quarter", "n", "quarter of f has 4 times: n"),
+                                      ("eighth", "n", "f defines eighth 0 times"), ("HALF", "n", "HALF 0 times")]:
+            with self.assertRaisesRegex(planting.DoesNotApply, reason):
+                self.planted(function, old, "0")
+        with self.assertRaisesRegex(planting.DoesNotApply, "f defines half 2 times"):
+            planting.plant(TWO + TWO, mutant())
 
 
 class Judging(unittest.TestCase):
@@ -253,7 +295,7 @@ class Whole(unittest.TestCase):
 
     def test_what_does_not_apply_or_compile_is_an_error(self):
         found = self.verdict_of("a-sum-is-not-there")
-        self.assertEqual((found.kind, found.message), (ERROR, "does not apply: sums.c has 0 times: return a * b;"))
+        self.assertEqual((found.kind, found.message), (ERROR, "does not apply: sum of sums.c has 0 times: a * b"))
         found = self.verdict_of("a-sum-is-no-expression")
         self.assertEqual(found.kind, ERROR)
         self.assertRegex(found.message, "does not compile: .*sums.c:3.*error")

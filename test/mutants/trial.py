@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One run over a list of mutants: the unchanged tree first, then each mutant in whatever work copy is free."""
+"""One run over a list of mutants: the unchanged tree first, then each mutant in the next free work copy."""
 import os
 import queue
 import re
@@ -12,8 +12,8 @@ import verdict
 from workcopy import BuildFailed, WorkCopy
 
 TESTS_LIMIT_S = 600
-# A mutant that hangs is given so much more than the unchanged tree needs.
-HANG_FACTOR, HANG_LIMIT_S = 5, 10
+# A mutant that hangs gets this much more time than the unchanged tree needs.
+HANG_FACTOR, HANG_LIMIT_S = 4, 5
 
 
 class Unusable(Exception):
@@ -131,5 +131,6 @@ class Trial:
                 verdicts.append(found)
                 tell(mutant, found)
 
-        self.share_out(self.mutants, plant_and_tell)
+        # Mutants of one file follow each other: then what was restored is not compiled without need.
+        self.share_out(sorted(self.mutants, key=lambda mutant: (mutant.file, mutant.tests)), plant_and_tell)
         return verdicts
