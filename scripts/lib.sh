@@ -5,6 +5,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/build-venv
+pictures=auto
 PATH=$venv/bin:$PATH
 
 say() {
@@ -84,6 +85,7 @@ LINES
 # Draws benchmarks and traces.
 need_matplotlib() {
     python3 -c 'import matplotlib' 2>/dev/null || install_python matplotlib
+    pictures=enabled
 }
 
 # Shows the page that `vpmm plot` writes; its test is skipped without one.
@@ -138,7 +140,8 @@ configure() {
     shift
     [ ! -f "$folder/build.ninja" ] || again=--reconfigure
     mkdir -p "$folder"
-    meson setup $again "$folder" "$root" -Dheaders_of_cuda="$("$root/scripts/find-cuda-headers")" "$@" \
+    meson setup $again "$folder" "$root" -Dheaders_of_cuda="$("$root/scripts/find-cuda-headers")" -Dtests=enabled \
+        -Dpictures="$pictures" "$@" \
         </dev/null >"$folder/setup.log" 2>&1 || {
         cat "$folder/setup.log" >&2
         fail "meson setup of $folder failed"

@@ -62,6 +62,8 @@ void vpmm_stats_table(int fd, const struct vpmm_stats *stats)
     vpmm_text_char(&text, '\n');
     for (unsigned i = 0; i < stats->n_devices; i++)
         table_device(&text, &stats->devices[i]);
+    if (!stats->n_devices)
+        vpmm_text_string(&text, "no pool was made: CUDA answered every request\n");
     for (unsigned i = 0; i < stats->n_requests; i++)
         table_requests(&text, &stats->requests[i]);
     vpmm_text_flush(&text);

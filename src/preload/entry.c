@@ -9,6 +9,7 @@
 #include "preload/idle.h"
 #include "preload/ipc.h"
 #include "preload/original.h"
+#include "preload/passing.h"
 #include "preload/pitch.h"
 #include "report/report.h"
 
@@ -43,6 +44,7 @@ struct vpmm_present vpmm_present;
 static _Atomic(struct vpmm_world *) made_world;
 /* Stands for a world in which every wrapper passes through. */
 static struct vpmm_world passing;
+static struct vpmm_passed passed = {.reason = VPMM_ROUTE_OTHER};
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 static _Thread_local struct vpmm_recorder_writer writer __attribute__((tls_model("initial-exec")));
 struct vpmm_tracing vpmm_no_tracing;
@@ -116,6 +118,8 @@ static void become_child(void)
     if (!world)
         return;
     bool had_pool = world == &passing || has_pool(world);
+    atomic_store(&passed.n[0], 0);
+    atomic_store(&passed.n[1], 0);
     if (world != &passing) {
         vpmm_ipc_abandon(world->ipc);
         if (had_pool)
@@ -174,10 +178,14 @@ static bool furnish(struct vpmm_world *world)
 {
     const struct vpmm_first_heap first_heap = {world, meet_first_heap};
     vpmm_config_read(&world->config, &world->complaints, NULL);
-    if (world->config.disable || !world->config.active)
+    if (world->config.disable || !world->config.active) {
+        atomic_store(&passed.reason, VPMM_ROUTE_DISABLED);
         return false;
-    if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
+    }
+    if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK) {
+        atomic_store(&passed.reason, VPMM_ROUTE_NO_VMM);
         return false;
+    }
     vpmm_log_set_level((int)world->config.log_level);
     world->has_arena = madvise(&vpmm_present, sizeof vpmm_present, MADV_WIPEONFORK) == 0 &&
                        vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,
@@ -264,6 +272,12 @@ struct vpmm_router *vpmm_enter(void)
         return enter_first();
     is_inside = true;
     return world->router;
+}
+
+void vpmm_entry_passed(bool is_async)
+{
+    if (!is_inside)
+        atomic_fetch_add_explicit(&passed.n[is_async], 1, memory_order_relaxed);
 }
 
 /* A program may ask before its driver is loaded: then only its options tell. */
@@ -376,10 +390,13 @@ struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool
 __attribute__((destructor)) static void finish(void)
 {
     struct vpmm_world *world = world_or_null();
-    if (world && world->ipc)
+    if (!world) {
+        vpmm_passed_report(&passed);
+        return;
+    }
+    if (world->ipc)
         vpmm_ipc_end(world->ipc);
-    if (world && world->config.stats && has_pool(world))
+    if (world->config.stats)
         vpmm_report_stats(&world->config, world->router);
-    if (world)
-        vpmm_tracing_end(&world->tracing);
+    vpmm_tracing_end(&world->tracing);
 }

@@ -20,6 +20,9 @@
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
 
+/* Counts a request for which vpmm_enter answered NULL, unless our own code made it. */
+void vpmm_entry_passed(bool is_async);
+
 /* The same for the public interface, which makes nothing: NULL too where there is no router yet.
  * `passes_out`: there will be none. */
 struct vpmm_router *vpmm_enter_made(bool *passes_out);

@@ -84,6 +84,8 @@ static struct answer serve(struct vpmm_call *call, struct vpmm_route_request req
         request.way_out = vpmm_call_way(call);
         route(router, &request, named, address_out, &answer);
         vpmm_leave();
+    } else if (address_out && request.bytes) {
+        vpmm_entry_passed(request.is_async);
     }
     vpmm_call_route(call, answer.route, request.stream);
     return answer;
@@ -141,10 +143,16 @@ static struct answer serve_rows(struct vpmm_call *call, CUdeviceptr *address_out
 {
     struct answer answer = {.route = VPMM_ROUTE_OTHER,
                             .relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
+    bool is_request = address_out && pitch_out && width_bytes && height;
+    struct vpmm_router *router = is_request ? vpmm_enter() : NULL;
     size_t pitch = 0, bytes = 0;
-    if (address_out && pitch_out && vpmm_enter()) {
+    if (router) {
         bytes = pitched_bytes(width_bytes, height, element_bytes, &pitch);
+        if (!bytes)
+            vpmm_router_refused(router, false, VPMM_ROUTE_OTHER);
         vpmm_leave();
+    } else if (is_request) {
+        vpmm_entry_passed(false);
     }
     if (!bytes)
         return answer;

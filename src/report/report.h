@@ -2,7 +2,7 @@
 /* Shows a router through src/observe: the adapter between pools, fences and counters on one side
  * and rows on the other. No lock (but the audit's try), no allocation, no driver call, no message
  * (but for that about the file of the statistics); any thread, also in a signal handler. But for
- * vpmm_report_stats all of it also reads the metadata of another process, mapped at the same
+ * the statistics at exit all of it also reads the metadata of another process, mapped at the same
  * address: it writes nothing and goes nowhere else. */
 #ifndef VPMM_REPORT_REPORT_H
 #define VPMM_REPORT_REPORT_H
@@ -18,9 +18,14 @@ uint64_t vpmm_report_layout(void);
 /* Writes the region maps of all devices to where `config` says. */
 void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router);
 
+struct vpmm_report_requests;
+
 /* Writes the statistics of the process to where `config` says, and audits every pool whose locks
  * can be had. Where the file cannot be opened, a warning says so, and they go to standard error. */
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router);
+/* The same for a process that has no router: only what became of its requests. */
+void vpmm_report_stats_of(const struct vpmm_config *config,
+                          const struct vpmm_report_requests *requests);
 
 /* Whose metadata it is. */
 struct vpmm_report_process {

@@ -158,9 +158,14 @@ struct snapshot {
 };
 
 /* NULL: there is no memory for it. */
+static struct snapshot *make_snapshot(void)
+{
+    return vpmm_memory_system.map(vpmm_memory_system.self, sizeof(struct snapshot));
+}
+
 static struct snapshot *take_snapshot(struct vpmm_router *router)
 {
-    struct snapshot *snapshot = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *snapshot);
+    struct snapshot *snapshot = make_snapshot();
     if (!snapshot)
         return NULL;
     snapshot->n = vpmm_report_devices(router, snapshot->devices);
@@ -207,17 +212,10 @@ void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process
     give_snapshot(snapshot);
 }
 
-void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
+/* Of this process, to where `config` says; gives the snapshot back. */
+static void write_at_exit(const struct vpmm_config *config, struct snapshot *snapshot)
 {
     const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
-    struct snapshot *snapshot = take_snapshot(router);
-    if (!snapshot)
-        return;
-    for (unsigned i = 0; i < snapshot->n; i++) {
-        const char *broken = NULL;
-        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
-        snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
-    }
     int error, fd = vpmm_report_open(config->stats_path, &error);
     if (error)
         vpmm_log(VPMM_LOG_IS_WARNING,
@@ -226,4 +224,27 @@ void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *rou
     write_snapshot(fd, config->stats_json, &process, snapshot, FIGURES);
     vpmm_report_close(fd);
     give_snapshot(snapshot);
+}
+
+void vpmm_report_stats_of(const struct vpmm_config *config,
+                          const struct vpmm_report_requests *requests)
+{
+    struct snapshot *snapshot = make_snapshot();
+    if (!snapshot)
+        return;
+    snapshot->requests = *requests;
+    write_at_exit(config, snapshot);
+}
+
+void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
+{
+    struct snapshot *snapshot = take_snapshot(router);
+    if (!snapshot)
+        return;
+    for (unsigned i = 0; i < snapshot->n; i++) {
+        const char *broken = NULL;
+        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
+        snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+    }
+    write_at_exit(config, snapshot);
 }

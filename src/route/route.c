@@ -84,6 +84,12 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes)
     return bytes < vpmm_atomic_load(&router->small_bytes);
 }
 
+/* Why a request is left to CUDA whose context, stream or device could not be asked about. */
+static enum vpmm_route route_unasked(enum vpmm_status status)
+{
+    return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
+}
+
 /* Asks the policy. POOL: `caller` is set and its device is known. */
 static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_route_request *request,
                               struct caller *caller)
@@ -106,7 +112,7 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         int number = vpmm_context_device(caller->context);
         status = vpmm_router_learn(router, number);
         if (status)
-            return VPMM_ROUTE_OTHER;
+            return route_unasked(status);
         struct device *device = &router->devices[number];
         caller->mempool = mempool_of(request, number, device);
         question.threshold_bytes = device->threshold_bytes;
@@ -117,7 +123,7 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         question.names_our_pool = caller->mempool != NULL;
     }
     bool is_understood = !status || status == VPMM_NO_CONTEXT || status == VPMM_CAPTURED;
-    return is_understood ? vpmm_route_decide(&question) : VPMM_ROUTE_OTHER;
+    return is_understood ? vpmm_route_decide(&question) : route_unasked(status);
 }
 
 struct vpmm_heap *vpmm_router_current_heap(struct vpmm_router *router)
@@ -160,7 +166,7 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     enum vpmm_status status =
         vpmm_router_require_heap(router, vpmm_context_device(caller.context), &heap);
     if (status)
-        return status == VPMM_NOT_SUPPORTED ? VPMM_ROUTE_NO_VMM : VPMM_ROUTE_OTHER;
+        return route_unasked(status);
     const struct vpmm_request wanted = {
         request->bytes, caller.context, request->is_async ? &caller.stream : NULL,
         request->is_async ? caller.mempool : NULL, request->way_out};

@@ -24,7 +24,7 @@
     X(LARGE, "larger than the device")                                                             \
     X(CAPTURING, "the stream is capturing")                                                        \
     X(NO_CONTEXT, "no current context")                                                            \
-    X(NO_VMM, "the device cannot do it")                                                           \
+    X(NO_VMM, "the driver or the device cannot do it")                                             \
     X(EXPLICIT_POOL, "another memory pool was named")                                              \
     X(OTHER_POOL, "the device's current memory pool was changed")                                  \
     X(POOL_LIMIT, "the memory pool's limit")                                                       \
@@ -33,7 +33,7 @@
     X(DISABLED, "disabled")                                                                        \
     X(LIMITED, "more than VPMM_LIMIT allows")                                                      \
     X(FULL, "out of memory")                                                                       \
-    X(OTHER, "something else failed")
+    X(OTHER, "for another reason")
 #define VPMM_ROUTE_ENUM(name, text) VPMM_ROUTE_##name,
 enum vpmm_route {
     VPMM_ROUTE_LIST(VPMM_ROUTE_ENUM) VPMM_ROUTE_COUNT

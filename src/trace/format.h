@@ -85,7 +85,7 @@ enum vpmm_trace_path {
     X(2, LARGE, "larger than the device")                                                          \
     X(3, CAPTURING, "the stream is capturing")                                                     \
     X(4, NO_CONTEXT, "no current context")                                                         \
-    X(5, NO_VMM, "the device cannot do it")                                                        \
+    X(5, NO_VMM, "the driver or the device cannot do it")                                          \
     X(6, EXPLICIT_POOL, "another memory pool was named")                                           \
     X(7, OTHER_POOL, "the device's current memory pool was changed")                               \
     X(8, POOL_LIMIT, "the memory pool's limit")                                                    \
@@ -94,7 +94,7 @@ enum vpmm_trace_path {
     X(11, DISABLED, "disabled")                                                                    \
     X(12, LIMITED, "more than VPMM_LIMIT allows")                                                  \
     X(13, FULL, "out of memory")                                                                   \
-    X(14, OTHER, "something else failed")
+    X(14, OTHER, "for another reason")
 
 enum vpmm_trace_flag {
     VPMM_TRACE_IS_ASYNC = 1,  /* the stream-ordered form */

@@ -17,6 +17,8 @@
 
 const char *vpmm_trace_error_text(int error, char room[static VPMM_TRACE_ERROR_ROOM])
 {
+    if (!VPMM_GZ_INFLATES && error == ENOTSUP)
+        return "this vpmm was built without zlib, and has no gzip";
     return strerror_r(error, room, VPMM_TRACE_ERROR_ROOM);
 }
 
@@ -174,6 +176,8 @@ static const char *complaint_of(struct vpmm_trace_input *input)
         return vpmm_trace_error_text(errno, input->error_text);
     case Z_MEM_ERROR:
         return "there is no memory to decompress it";
+    case Z_VERSION_ERROR:
+        return vpmm_trace_error_text(ENOTSUP, input->error_text);
     default:
         return "the compressed data is damaged";
     }
@@ -204,6 +208,11 @@ bool vpmm_trace_input_inflate(struct vpmm_trace_input *input)
     if (gzdirect(input->text)) {
         end_lines(input);
         return true;
+    }
+    if (!VPMM_GZ_INFLATES) {
+        end_lines(input);
+        errno = ENOTSUP;
+        return false;
     }
     gzrewind(input->text);
     int to = vpmm_trace_input_nameless();

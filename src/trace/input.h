@@ -6,12 +6,12 @@
 #define VPMM_TRACE_INPUT_H
 
 #include "base/status.h"
+#include "trace/gz.h"
 #include "trace/reader.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <zlib.h>
 
 #define VPMM_TRACE_LINE_ROOM 4096
 #define VPMM_TRACE_ERROR_ROOM 96

@@ -25,10 +25,12 @@ static bool ends_in(const char *text, const char *end)
 /* `fd` is the output's from here on. */
 static bool attach(struct vpmm_trace_output *output, int fd, const char *mode)
 {
+    errno = ENOMEM; /* zlib leaves it alone */
     output->file = gzdopen(fd, mode);
     if (!output->file) {
+        int error = errno;
         close(fd);
-        errno = ENOMEM;
+        errno = error;
         return false;
     }
     gzbuffer(output->file, BUFFER_BYTES);
@@ -94,8 +96,9 @@ bool vpmm_trace_output_open(struct vpmm_trace_output *output, const char *path)
         return false;
     if (attach(output, fd, ends_in(path, ".gz") ? "w6" : "wT"))
         return true;
+    int error = errno;
     vpmm_trace_output_abandon(output);
-    errno = ENOMEM;
+    errno = error;
     return false;
 }
 

@@ -5,11 +5,11 @@
 #ifndef VPMM_TRACE_OUTPUT_H
 #define VPMM_TRACE_OUTPUT_H
 
+#include "trace/gz.h"
 #include "trace/writer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <zlib.h>
 
 struct vpmm_trace_output {
     gzFile file;

@@ -41,7 +41,7 @@ def build(folder):
     quiet = {"stdout": subprocess.DEVNULL}
     if not (folder / "build.ninja").exists():
         headers = run(ROOT / "scripts" / "find-cuda-headers", capture_output=True).stdout.strip()
-        run("meson", "setup", folder, ROOT, "-Dbuildtype=release", "-Dtests=false", f"-Dheaders_of_cuda={headers}",
+        run("meson", "setup", folder, ROOT, "-Dbuildtype=release", "-Dtests=disabled", f"-Dheaders_of_cuda={headers}",
             **quiet)
     run("ninja", "-C", folder, "src/cli/vpmm", **quiet)
     return folder / "src" / "cli" / "vpmm"

@@ -106,14 +106,14 @@ class Pictures(plotted.Case):
 
 
 class Kept(plotted.Case):
-    """The pictures of README.md, which scripts/pictures made."""
+    """The pictures of docs/PLOT.md, which scripts/pictures made."""
 
     def test_they_are_there_and_small(self):
-        readme = (arguments.root / "README.md").read_text()
+        page = (arguments.root / "docs/PLOT.md").read_text()
         for name, said in (("memory", "live"), ("map", "address map"), ("sizes", "bytes at the peak"),
                            ("compare", "default: held")):
             path = arguments.root / f"docs/pictures/{name}.svg"
-            self.assertIn(f"](docs/pictures/{name}.svg)", readme)
+            self.assertIn(f"](pictures/{name}.svg)", page)
             self.assertIn(said, ids(path))
             self.assertLess(path.stat().st_size, 150_000)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the walkthrough program under the preload and prints its region map after each call in the specification's
-notation; with --check it also fails where layout, moved or created pages, held memory or address space are not as
+"""Runs the walkthrough program under the preload, prints its region map after each call and tells what that shows; with
+--check it also fails where layout, moved or created pages, held memory or address space are not as
 docs/DESIGN.md has them for that number of pages."""
 import argparse
 import json
@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 
+import story
+
 CALLS = ["+10", "+1", "-10", "+4", "+11", "end"]
 MARKS = {"live": "", "free": "-", "hole": "*", "zombie": "z", "busy": "?", "quarantined": "!"}
 MAPPED = ("live", "free", "busy")
-METRICS = ["held", "reserved", "live", "reusable", "hole", "zombie"]
 PARTS = ["live", "reusable", "hole", "zombie", "busy", "quarantined"]
 LIVE_PAGES = 16
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -128,22 +129,6 @@ def run_program(arguments):
     return parse_steps(process.stdout)
 
 
-def print_steps(steps):
-    print("[+X] just returned  [X] live  [-X] free  [*X] hole  [zX] old address, waiting to be unmapped\n")
-    for number, step in enumerate(steps[:5], 1):
-        print(f"{number}.  {step.notation()}")
-        figures = [f"{name} {step.metric(name)}" for name in METRICS]
-        print(f"      after {step.call}: {', '.join(figures)} pages")
-
-
-def print_summary(steps, pages):
-    fourth, fifth, end = steps[3:6]
-    print(f"\ncase {expected(pages)[0]}: live {fifth.metric('live')}, held {fifth.metric('held')}, "
-          f"moved {moved_pages(fourth, fifth)}, created {fifth.metric('held') - fourth.metric('held')} pages "
-          f"by the last call")
-    print(f"after everything was freed: live {end.metric('live')}, held {end.metric('held')} pages")
-
-
 def check(steps, pages):
     fourth, fifth, end = steps[3:6]
     _, layout, moved_most, created = expected(pages)
@@ -180,8 +165,7 @@ def main():
     print(f"{arguments.pages} pages of {print_size(arguments.page)} on {arguments.device}", flush=True)
     try:
         steps = run_program(arguments)
-        print_steps(steps)
-        print_summary(steps, arguments.pages)
+        story.tell(steps, moved_pages(*steps[3:5]), print_size(steps[0].page))
         if arguments.check:
             check(steps, arguments.pages)
     except Wrong as wrong:

@@ -47,7 +47,7 @@ def shared_library() -> Path:
         if shutil.which(tool) is None:
             raise BuildError(f"no {tool}: {how}")
     if not (BUILD / "build.ninja").exists():
-        call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=false", "-Ddemo=false"])
+        call(["meson", "setup", str(BUILD), str(ROOT), "--buildtype=release", "-Dtests=disabled", "-Ddemo=false"])
     call(["ninja", "-C", str(BUILD)])
     if not LIBRARY.exists():
         raise BuildError(f"the build made no {LIBRARY}")

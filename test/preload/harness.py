@@ -108,10 +108,15 @@ class Run:
             return file.read().splitlines()
 
     @property
-    def statistics(self):
-        """What each process that had a pool told at its end, unless the test sent that elsewhere."""
+    def all_statistics(self):
+        """What each process told at its end that asked for memory, unless the test sent that elsewhere."""
         names = sorted(name for name in os.listdir(self.files) if name.startswith("statistics-"))
         return [json.loads("\n".join(self.read(name))) for name in names]
+
+    @property
+    def statistics(self):
+        """The same of each process that had a pool."""
+        return [told for told in self.all_statistics if told["devices"]]
 
     @property
     def calls(self):

@@ -3,6 +3,7 @@
 program sees of memory that the pool serves."""
 import json
 import os
+import re
 import signal
 import unittest
 
@@ -16,6 +17,19 @@ def driver(folder, name, *flags):
     """The program `driver`, linked to the libcuda of `folder`."""
     return harness.program(name, *flags, "-isystem", harness.options.cuda_headers,
                            os.path.join(folder, "libcuda.so.1"), source="driver.c")
+
+
+def requests(table):
+    """The requests of a table of statistics without a pool: {kind: {what became of them: how many}}."""
+    lines = table.splitlines()
+    found = {}
+    for line in lines[lines.index("no pool was made: CUDA answered every request") + 1:]:
+        if not line.startswith("  "):
+            found[line] = {}
+        elif line != "  no requests":
+            text, number = re.fullmatch(r"  (.*?) +(\d+)  [\d.]+%", line).groups()
+            found[list(found)[-1]][text] = int(number)
+    return found
 
 
 class Untouched(unittest.TestCase):
@@ -46,10 +60,16 @@ class Passing(unittest.TestCase):
         return harness.Run([driver(folder, "driver-stub"), *arguments], library_path=[folder], **environment)
 
     def test_no_pool_no_trace(self):
-        run = self.run_stub("malloc:8", "free:0", "signal", VPMM_STATS=1, VPMM_PAGES="nonsense")
+        run = self.run_stub("malloc:8", "free:0", "signal", VPMM_PAGES="nonsense")
         self.assertEqual(run.output, "malloc 0\nfree 0\nsignal default\n")
         self.assertEqual(run.errors, "")
         self.assertEqual(run.calls, ["cuMemAlloc_v2", "cuMemFree_v2"])
+
+    def test_statistics_say_why_it_cannot(self):
+        run = self.run_stub("malloc:8", "malloc:1", "free:0", VPMM_STATS=1)
+        self.assertEqual(requests(run.errors), {"cudaMalloc": {"the driver or the device cannot do it": 2},
+                                                "cudaMallocAsync": {}}, run.errors)
+        self.assertEqual(run.calls, ["cuMemAlloc_v2", "cuMemAlloc_v2", "cuMemFree_v2"])
 
     def test_fork_without_a_pool_is_a_fresh_process(self):
         run = self.run_stub("malloc:8", "fork:child-", "malloc:8", "signal")
@@ -102,6 +122,34 @@ class Served(unittest.TestCase):
         self.assertTrue(self.is_served("init", "pitch:8", "pitch:8", "attributes:1"))
         self.assertTrue(self.is_served("init", "setpool", "async:8", "attributes:0"))
         self.assertFalse(self.is_served("init", "setpool", "async:1", "attributes:0"))
+
+    def test_statistics_without_a_pool(self):
+        """Whatever became of a request, the statistics count it."""
+        small = ("malloc:1", "async:1", "pitch:1", "pitch:1")
+        for calls, more, told in (
+                (small, {}, {"cudaMalloc": {"smaller than the threshold": 2, "for another reason": 1},
+                             "cudaMallocAsync": {"smaller than the threshold": 1}}),
+                (("malloc:8",), {"VPMM_IPC": 0},
+                 {"cudaMalloc": {"VPMM_IPC=0 leaves cudaMalloc to CUDA": 1}, "cudaMallocAsync": {}}),
+                (("malloc:8", *small), {"VPMM_DISABLE": 1},
+                 {"cudaMalloc": {"disabled": 4}, "cudaMallocAsync": {"disabled": 1}})):
+            with self.subTest(**more):
+                run = self.run_sim("init", *calls, VPMM_STATS=1, **more)
+                self.assertEqual(run.status, 0)
+                self.assertEqual(requests(run.errors), told, run.errors)
+        run = self.run_sim("init", "malloc:8", VPMM_STATS=1, VPMM_ONLY="no-such-program")
+        self.assertEqual((run.status, run.errors), (0, ""))
+
+    def test_statistics_of_a_child_that_can_have_no_pool(self):
+        run = self.run_sim("init", "malloc:8", "fork:child-", "malloc:8")
+        self.assertEqual([told["requests"]["cudaMalloc"]["other"] for told in run.all_statistics if not told["devices"]],
+                         [1], run.all_statistics)
+
+    def test_no_statistics_without_a_request(self):
+        run = self.run_sim("init", VPMM_STATS=1, VPMM_DISABLE=1)
+        self.assertEqual((run.status, run.errors), (0, ""))
+        run = self.run_sim("init", VPMM_STATS=1)
+        self.assertEqual(requests(run.errors), {"cudaMalloc": {}, "cudaMallocAsync": {}})
 
     def test_per_thread_default_stream(self):
         build = ("driver-per-thread", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM")

@@ -92,6 +92,10 @@ static void whatever_else_fails_passes_through(void **state)
         assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
         fakes.facts_status = VPMM_OK;
     }
+    fakes.context_status = fakes.stream_status = VPMM_NOT_SUPPORTED;
+    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
+    assert_int_equal(async_malloc(4 * MIB, 0), VPMM_ROUTE_NO_VMM);
+    fakes.context_status = fakes.stream_status = VPMM_OK;
     assert_int_equal(fakes.n_creates, 0);
     fakes.contexts[0].device = VPMM_DEVICES_MAX;
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);

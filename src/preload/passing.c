@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#include "preload/passing.h"
+
+#include "config/config.h"
+#include "report/report.h"
+
+/* Too large for the stack of a small thread, which may be the one that ends the process. */
+struct options {
+    struct vpmm_config config;
+    struct vpmm_complaints complaints;
+};
+
+void vpmm_passed_report(const struct vpmm_passed *passed)
+{
+    struct vpmm_report_requests requests = {0};
+    enum vpmm_route reason = atomic_load(&passed->reason);
+    for (unsigned is_async = 0; is_async < 2; is_async++)
+        requests.counts[is_async][reason] = atomic_load(&passed->n[is_async]);
+    if (requests.counts[0][reason] + requests.counts[1][reason] == 0)
+        return;
+    /* The world that had read them is gone. */
+    struct options *options = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *options);
+    if (!options)
+        return;
+    vpmm_config_read(&options->config, &options->complaints, NULL);
+    if (options->config.stats && options->config.active)
+        vpmm_report_stats_of(&options->config, &requests);
+    vpmm_memory_system.unmap(vpmm_memory_system.self, options, sizeof *options);
+}
