@@ -39,5 +39,9 @@ bool api_open(struct api *api, const char *driver_path, const char *path)
             find(driver, library, path, #per_thread, &api->type[1]) && found;
     API_LIST(FIND, FIND_PAIR)
     SIM_LIST(FIND)
+    void *detach = library ? dlsym(library, "cuCtxDetach") : NULL;
+    if (!detach || !is_of(detach, path))
+        detach = dlsym(driver, "cuCtxDetach");
+    memcpy(&api->cuCtxDetach, &detach, sizeof detach);
     return found;
 }

@@ -12,11 +12,15 @@
 #define API_LIST(ONE, PAIR)                                                                        \
     ONE(cuInit)                                                                                    \
     ONE(cuMemAlloc_v2)                                                                             \
+    ONE(cuMemAllocPitch_v2)                                                                        \
     ONE(cuMemFree_v2)                                                                              \
     ONE(cuMemGetInfo_v2)                                                                           \
     ONE(cuMemHostAlloc)                                                                            \
     ONE(cuMemGetAddressRange_v2)                                                                   \
     ONE(cuMemPoolTrimTo)                                                                           \
+    ONE(cuMemPoolCreate)                                                                           \
+    ONE(cuMemPoolDestroy)                                                                          \
+    ONE(cuMemPoolSetAttribute)                                                                     \
     ONE(cuMemPoolSetAccess)                                                                        \
     ONE(cuDeviceGetDefaultMemPool)                                                                 \
     ONE(cuDevicePrimaryCtxRetain)                                                                  \
@@ -39,6 +43,7 @@
     ONE(cuGraphDestroy)                                                                            \
     ONE(cuGraphExecDestroy)                                                                        \
     PAIR(cuMemAllocAsync, cuMemAllocAsync, cuMemAllocAsync_ptsz)                                   \
+    PAIR(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz)           \
     PAIR(cuMemFreeAsync, cuMemFreeAsync, cuMemFreeAsync_ptsz)                                      \
     PAIR(cuMemcpyAsync, cuMemcpyAsync, cuMemcpyAsync_ptsz)                                         \
     PAIR(cuMemcpy, cuMemcpy, cuMemcpy_ptds)                                                        \
@@ -69,6 +74,7 @@
 struct api {
     API_LIST(API_MEMBER, API_MEMBERS)
     SIM_LIST(API_MEMBER)
+    CUresult (*cuCtxDetach)(CUcontext context); /* NULL: the driver has none */
 };
 
 /* Opens the simulated driver at `driver`, and the library at `library` in front of it (NULL: bare).

@@ -47,6 +47,9 @@ static const char *begin(struct reference *reference, const struct step *step)
 {
     struct stream *stream = &reference->streams[step->b];
     unsigned number = 0;
+    for (unsigned i = 0; i < THREADS_MAX; i++)
+        if (reference->threads[i].then.n)
+            return "an allocation under way would break the capture";
     while (number < GRAPHS_MAX && reference->captures[number].origin != NOBODY)
         number++;
     if (number == GRAPHS_MAX || stream->is_legacy || stream->capture != NOBODY || step->n > RELAXED)

@@ -20,62 +20,20 @@ void fail(size_t number, const char *what, const char *format, ...)
     _exit(1);
 }
 
-static void *work(void *argument)
-{
-    struct worker *worker = argument;
-    for (;;) {
-        while (sem_wait(&worker->go))
-            continue;
-        if (worker->ends)
-            return NULL;
-        worker->run->answer = act(worker->run);
-        sem_post(&worker->run->made);
-    }
-}
-
-static CUresult start_thread(struct run *run, unsigned number)
-{
-    struct worker *worker = &run->workers[number];
-    worker->run = run;
-    worker->ends = false;
-    sem_init(&worker->go, 0, 0);
-    if (pthread_create(&worker->thread, NULL, work, worker))
-        fail(run->number, "THREAD", "no thread");
-    return CUDA_SUCCESS;
-}
-
-static CUresult end_thread(struct run *run, unsigned number)
-{
-    struct worker *worker = &run->workers[number];
-    worker->ends = true;
-    sem_post(&worker->go);
-    pthread_join(worker->thread, NULL);
-    return CUDA_SUCCESS;
-}
-
-/* On the step's own thread, while all others stand still. */
-static CUresult act_on_thread(struct run *run, const struct step *step)
-{
-    run->step = step;
-    if (step->kind == STEP_THREAD_START)
-        return start_thread(run, step->a);
-    if (step->kind == STEP_THREAD_END)
-        return end_thread(run, step->a);
-    if (step->thread == 0)
-        return act(run);
-    sem_post(&run->workers[step->thread].go);
-    while (sem_wait(&run->made))
-        continue;
-    return run->answer;
-}
-
 static struct scene scene_of(const struct run *run, const struct step *step)
 {
     const struct reference *reference = &run->reference;
     unsigned context = reference->threads[step->thread].context;
+    struct set asked = {{0}};
+    if (step->kind == STEP_QUERY_EVENT && step->a < EVENTS_MAX)
+        asked = reference->events[step->a].set;
+    else if (step->kind == STEP_QUERY_STREAM && step->b < STREAMS_MAX)
+        asked = reference->streams[step->b].is_legacy ? order_before(reference, step->b)
+                                                      : reference->streams[step->b].tail;
     struct scene scene = {
         .done = reference->done,
         .is_captured = step->b < STREAMS_MAX && reference->streams[step->b].capture != NOBODY,
+        .is_over = set_has_all(&reference->done, &asked),
         .landing = reference->n_landings,
         .device = context < CONTEXTS_MAX ? reference->contexts[context].device : 0,
     };
@@ -94,15 +52,10 @@ static bool is_stuck(const struct reference *reference)
     return false;
 }
 
-static uint64_t driver_mallocs(const struct run *run)
-{
-    return run->api->vpmm_sim_calls("cuMemAlloc") + run->api->vpmm_sim_calls("cuMemAllocAsync");
-}
-
 static void count(struct run *run, const struct step *step, CUresult answer, bool passed_through)
 {
     struct outcome *outcome = run->outcome;
-    bool is_malloc = step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
+    bool is_malloc = step_is_malloc(step->kind) || step->kind == STEP_EXCHANGE;
     outcome->operations++;
     outcome->captures += step->kind == STEP_CAPTURE_END;
     outcome->launches += step->kind == STEP_LAUNCH;
@@ -112,21 +65,86 @@ static void count(struct run *run, const struct step *step, CUresult answer, boo
     outcome->served_while_stuck += is_malloc && answer == CUDA_SUCCESS && is_stuck(&run->reference);
 }
 
-static void judge(struct run *run, const struct step *step, CUresult answer)
+static bool may_answer(const struct step *step, CUresult answer)
 {
-    bool is_malloc = step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
-    bool may_be_refused = is_malloc || step->kind == STEP_SCRATCH;
-    bool is_unjoined =
-        step->kind == STEP_CAPTURE_END && answer == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    uint16_t bare = run->bare ? run->bare->answers[run->number] : NOT_MADE;
+    switch (step->kind) {
+    case STEP_CAPTURE_END:
+        return answer == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    case STEP_QUERY_STREAM:
+    case STEP_QUERY_EVENT:
+        return answer == CUDA_ERROR_NOT_READY;
+    default:
+        return answer == CUDA_ERROR_OUT_OF_MEMORY &&
+               (step_is_malloc(step->kind) || step->kind == STEP_EXCHANGE ||
+                step->kind == STEP_SCRATCH);
+    }
+}
+
+/* The answer of step `number`, which may have been away while others were made. */
+static void judge(struct run *run, size_t number, const struct step *step, CUresult answer)
+{
+    uint16_t bare = run->bare ? run->bare->answers[number] : NOT_MADE;
+    run->outcome->answers[number] = (uint16_t)answer;
     if (bare != NOT_MADE && bare != (uint16_t)answer)
-        fail(run->number, "ANSWER", "%s is answered %d, and %u bare", step_name(step->kind),
-             (int)answer, bare);
-    if (answer == CUDA_ERROR_OUT_OF_MEMORY && is_malloc)
+        fail(number, "ANSWER", "%s is answered %d, and %u bare", step_name(step->kind), (int)answer,
+             bare);
+    if (answer == CUDA_SUCCESS)
+        return;
+    if (!run->bare && step->kind == STEP_LAUNCH && answer == CUDA_ERROR_OUT_OF_MEMORY)
+        fail(number, "SHORT", "there is no memory for the graph");
+    if (!may_answer(step, answer))
+        fail(number, "REFUSED", "%s is answered %d", step_name(step->kind), (int)answer);
+    if (step_is_malloc(step->kind))
         reference_lose_block(&run->reference, step->a);
-    else if (answer != CUDA_SUCCESS && !is_unjoined &&
-             !(may_be_refused && answer == CUDA_ERROR_OUT_OF_MEMORY))
-        fail(run->number, "REFUSED", "%s is answered %d", step_name(step->kind), (int)answer);
+    else if (step->kind == STEP_EXCHANGE)
+        reference_lose_block(&run->reference, step->c);
+}
+
+void note_seen(struct turn *turn, uint64_t seen)
+{
+    struct run *run = turn->run;
+    run->outcome->seen[turn->number] = seen;
+    if (run->bare && run->bare->seen[turn->number] != seen)
+        fail(turn->number, "ORDER", "%s sees %#" PRIx64 ", and %#" PRIx64 " bare",
+             step_name(turn->step->kind), seen, run->bare->seen[turn->number]);
+}
+
+/* The step on its own thread. */
+static void make_on_thread(struct turn *turn)
+{
+    struct run *run = turn->run;
+    const struct step *step = turn->step;
+    CUresult answer;
+    uint64_t calls = device_mallocs(run);
+    if (step->kind == STEP_THREAD_START || step->kind == STEP_THREAD_END) {
+        if (step->kind == STEP_THREAD_START)
+            turns_start_thread(run, step->a);
+        else
+            turns_end_thread(run, step->a);
+        judge(run, run->number, step, CUDA_SUCCESS);
+        return;
+    }
+    bool is_made = turns_make(turn, &answer);
+    bool is_away = run->reference.threads[step->thread].is_away;
+    /* Only cudaFree may return before what it waits for bare. */
+    if (is_away && step->kind != STEP_FREE && step->kind != STEP_EXCHANGE)
+        note_seen(turn, is_made);
+    if (is_away)
+        return;
+    judge(run, run->number, step, answer);
+    count(run, step, answer, device_mallocs(run) != calls);
+}
+
+static void bring_back(struct run *run, const bool *were_away)
+{
+    for (unsigned i = 1; i < THREADS_MAX; i++) {
+        const struct worker *worker = &run->workers[i];
+        if (!were_away[i] || run->reference.threads[i].is_away)
+            continue;
+        CUresult answer = turns_finish(run, i);
+        judge(run, worker->turn.number, &worker->step, answer);
+        count(run, &worker->step, answer, false);
+    }
 }
 
 static void make(struct run *run, const struct step *step)
@@ -134,86 +152,39 @@ static void make(struct run *run, const struct step *step)
     if (run->number == ANSWERS_MAX)
         fail(run->number, "LENGTH", "the program does not end");
     uint16_t *answer = &run->outcome->answers[run->number];
+    bool were_away[THREADS_MAX];
+    for (unsigned i = 0; i < THREADS_MAX; i++)
+        were_away[i] = run->reference.threads[i].is_away;
     *answer = NOT_MADE;
-    run->before = scene_of(run, step);
+    struct turn turn = {
+        .run = run, .step = step, .before = scene_of(run, step), .number = run->number};
     if (!reference_make(&run->reference, step)) {
         bool is_skipped = run->bare && step->kind == STEP_SCRATCH &&
                           run->bare->answers[run->number] == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
         if (step->kind == STEP_FREE)
-            pattern_peek(run, step->a);
-        uint64_t calls = driver_mallocs(run);
-        CUresult result = is_skipped ? CUDA_ERROR_OUT_OF_MEMORY : act_on_thread(run, step);
-        *answer = (uint16_t)result;
-        judge(run, step, result);
-        count(run, step, result, driver_mallocs(run) != calls);
+            device_check_freed(&turn);
+        if (is_skipped)
+            *answer = (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
+        else
+            make_on_thread(&turn);
+        bring_back(run, were_away);
+        if (memcmp(&turn.before.done, &run->reference.done, sizeof turn.before.done) != 0)
+            device_check_known(run);
     }
     run->outcome->n = ++run->number;
-}
-
-static void check_landings(const struct run *run)
-{
-    for (unsigned i = 0; i < run->reference.n_landings; i++) {
-        uint64_t offset = pattern_differs(run->landings + i * HOST_BLOCK_BYTES, &run->landed[i]);
-        if (offset != UINT64_MAX)
-            fail(run->number, "BYTES", "a copy of block %u to the host differs at %" PRIu64,
-                 run->landed_blocks[i], offset);
-    }
-}
-
-/* What the current device could give a program. Asking lets the library record what a capture kept
- * it from recording, and the answer counts what is complete. */
-static size_t free_bytes_of(const struct run *run, unsigned context)
-{
-    const struct api *api = run->api;
-    CUmemoryPool pool;
-    size_t free_bytes = 0, total_bytes;
-    bool known = api->cuCtxSetCurrent(run->contexts[context]) == CUDA_SUCCESS &&
-                 api->cuDeviceGetDefaultMemPool(
-                     &pool, (int)run->reference.contexts[context].device) == CUDA_SUCCESS &&
-                 api->cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS;
-    for (int i = 0; i < 2 && known; i++) {
-        known = api->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS;
-        (void)api->vpmm_sim_drain();
-    }
-    return known ? free_bytes : 0;
-}
-
-/* All is freed and complete: nothing may be missing, and nothing be left. */
-static void check_end(struct run *run)
-{
-    struct sim_counts counts;
-    for (unsigned i = 0; i < run->n_extras; i++)
-        (void)run->api->cuMemFree_v2(run->extras[i]);
-    (void)run->api->vpmm_sim_drain();
-    run->api->vpmm_sim_live_counts(&counts);
-    if (counts.plain || counts.async || counts.pending || counts.captures || counts.graph_execs)
-        fail(run->number, "LEAK",
-             "left: %" PRIu64 " plain and %" PRIu64 " asynchronous blocks, %" PRIu64 " operations",
-             counts.plain, counts.async, counts.pending);
-    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
-        if (!run->reference.contexts[i].is_alive)
-            continue;
-        size_t free_bytes = free_bytes_of(run, i);
-        if (free_bytes != run->program->setting.device_pages * GRANULE)
-            fail(run->number, "LEAK", "device %u has %zu bytes free at the end",
-                 run->reference.contexts[i].device, free_bytes);
-    }
 }
 
 static void start(struct run *run)
 {
     const struct api *api = run->api;
     CUmemoryPool pool;
-    sem_init(&run->made, 0, 0);
     reference_start(&run->reference, &run->program->setting);
     if (api->cuInit(0) != CUDA_SUCCESS ||
         api->cuDevicePrimaryCtxRetain(&run->contexts[0], 0) != CUDA_SUCCESS ||
-        api->cuCtxSetCurrent(run->contexts[0]) != CUDA_SUCCESS ||
-        api->cuMemHostAlloc((void **)&run->flags, FLAGS_MAX * sizeof *run->flags, 0) !=
-            CUDA_SUCCESS)
+        api->cuCtxSetCurrent(run->contexts[0]) != CUDA_SUCCESS)
         fail(0, "START", "no driver");
-    memset(run->flags, 0, FLAGS_MAX * sizeof *run->flags);
-    for (int i = 0; i < DEVICES; i++) {
+    device_start(run);
+    for (int i = 0; i < DEVICES && run->scale == 1; i++) {
         CUmemAccessDesc access = {
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = DEVICES - 1 - i},
             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -223,28 +194,8 @@ static void start(struct run *run)
     }
 }
 
-/* What of the driver's work was the library's: all calls less the program's own. */
-static void count_calls(struct run *run)
-{
-    struct outcome *outcome = run->outcome;
-    uint64_t own_waits = 0, own_syncs = 0;
-    for (size_t i = 0; i < run->program->n; i++) {
-        bool was_made = outcome->answers[i] != NOT_MADE;
-        own_waits += was_made && run->program->steps[i].kind == STEP_WAIT;
-        own_syncs += was_made && run->program->steps[i].kind == STEP_SYNC_EVENT;
-    }
-    uint64_t n_maps = run->api->vpmm_sim_calls("cuMemMap");
-    outcome->created = run->api->vpmm_sim_calls("cuMemCreate");
-    if (n_maps < outcome->created)
-        outcome->created = n_maps;
-    outcome->moved = n_maps - outcome->created;
-    outcome->unmapped = run->api->vpmm_sim_calls("cuMemUnmap");
-    outcome->stream_waits = run->api->vpmm_sim_calls("cuStreamWaitEvent") - own_waits;
-    outcome->host_waits = run->api->vpmm_sim_calls("cuEventSynchronize") - own_syncs;
-}
-
 void execute(const struct api *api, const struct program *program, const struct outcome *bare,
-             struct outcome *outcome)
+             struct outcome *outcome, uint64_t scale)
 {
     struct run *run = calloc(1, sizeof *run);
     if (!run)
@@ -253,18 +204,17 @@ void execute(const struct api *api, const struct program *program, const struct 
     run->program = program;
     run->bare = bare;
     run->outcome = outcome;
+    run->scale = scale;
     start(run);
-    clock_be_virtual(api, program->setting.seed);
     for (size_t i = 0; i < program->n; i++)
         make(run, &program->steps[i]);
     struct step step;
     while (reference_end(&run->reference, &step))
         make(run, &step);
-    check_landings(run);
-    count_calls(run);
-    check_end(run);
+    device_check_known(run);
+    device_end(run);
     for (unsigned i = 1; i < THREADS_MAX; i++)
         if (run->reference.threads[i].is_alive)
-            (void)end_thread(run, i);
+            turns_end_thread(run, i);
     free(run);
 }

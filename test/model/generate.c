@@ -17,12 +17,12 @@ bool generate_step(struct generator *generator, struct step step)
     if (program->n == generator->n_wanted || reference_make(generator->reference, &step))
         return false;
     program->steps[program->n++] = step;
-    bool uses = step.kind == STEP_MALLOC_ASYNC || step.kind == STEP_WRITE ||
+    bool uses = step_is_malloc_async(step.kind) || step.kind == STEP_WRITE ||
                 step.kind == STEP_CHECK || step.kind == STEP_FILL || step.kind == STEP_COPY ||
                 step.kind == STEP_FROM_HOST;
     if (uses)
         generator->home[step.a] = step.b;
-    if (step.kind == STEP_FREE || step.kind == STEP_FREE_ASYNC)
+    if (step.kind == STEP_FREE || step.kind == STEP_FREE_ASYNC || step.kind == STEP_EXCHANGE)
         generator->freed_bytes[generator->n_freed++ % 8] =
             generator->reference->blocks[step.a].bytes;
     return true;
@@ -41,8 +41,10 @@ uint64_t generate_bytes(struct generator *generator)
     uint64_t draw = below(generator, 100);
     uint64_t unit = generate_unit(generator);
     uint64_t odd = below(generator, 3) ? 0 : below(generator, page);
-    if (draw < 12)
+    if (draw < 10)
         return 8 + below(generator, page - 8);
+    if (draw < 14)
+        return page * unit - 1 + below(generator, 3);
     if (draw < 40 && generator->n_freed)
         return generator
             ->freed_bytes[below(generator, generator->n_freed < 8 ? generator->n_freed : 8)];
@@ -68,7 +70,7 @@ unsigned generate_thread(struct generator *generator)
     unsigned live[THREADS_MAX];
     unsigned n = 0;
     for (unsigned i = 0; i < THREADS_MAX; i++)
-        if (generator->reference->threads[i].is_alive)
+        if (generator->reference->threads[i].is_alive && !generator->reference->threads[i].is_away)
             live[n++] = i;
     return live[below(generator, n)];
 }
@@ -163,8 +165,31 @@ static void fill_a(struct generator *generator, struct step *step)
     switch (step->kind) {
     case STEP_MALLOC:
     case STEP_MALLOC_ASYNC:
+    case STEP_MALLOC_POOL:
         step->a = generator->next_block;
         step->n = generate_bytes(generator);
+        if (step->kind == STEP_MALLOC_POOL && generator->next_pool)
+            step->c = (unsigned)below(generator, generator->next_pool);
+        break;
+    case STEP_MALLOC_PITCH:
+        step->a = generator->next_block;
+        step->c = 1 + (unsigned)below(generator, 200);
+        step->n = 8 + generate_bytes(generator) / step->c;
+        break;
+    case STEP_EXCHANGE:
+        step->a = generate_block(generator);
+        step->c = generator->next_block;
+        step->n = generate_bytes(generator);
+        break;
+    case STEP_POOL_CREATE:
+        step->a = generator->next_pool;
+        step->b = (unsigned)below(generator, generator->n_devices);
+        step->n = below(generator, 2) * below(generator, 64) * GRANULE;
+        break;
+    case STEP_POOL_DESTROY:
+    case STEP_POOL_TRIM:
+        step->a = generator->next_pool ? (unsigned)below(generator, generator->next_pool) : 0;
+        step->n = step->kind == STEP_POOL_TRIM ? below(generator, 16) * GRANULE : 0;
         break;
     case STEP_WAIT_FLAG:
     case STEP_WRITE_FLAG:
@@ -183,6 +208,7 @@ static void fill_a(struct generator *generator, struct step *step)
         break;
     case STEP_CONTEXT_SET:
     case STEP_CONTEXT_DESTROY:
+    case STEP_CONTEXT_DETACH:
     case STEP_PEER:
         step->a = any_context(generator);
         break;
@@ -225,13 +251,16 @@ static void fill(struct generator *generator, struct step *step)
         step->n = below(generator, 3);
     if (step->kind == STEP_STREAM_CREATE)
         step->n = below(generator, 2);
+    if (step->kind == STEP_QUERY_STREAM || step->kind == STEP_QUERY_EVENT)
+        step->n = below(generator, 2);
     if (step->kind == STEP_SCRATCH)
         step->n = 8 + below(generator, HOST_BLOCK_BYTES - 8);
 }
 
 static void count_objects(struct generator *generator, const struct step *step)
 {
-    generator->next_block += step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
+    generator->next_block += step_is_malloc(step->kind) || step->kind == STEP_EXCHANGE;
+    generator->next_pool += step->kind == STEP_POOL_CREATE;
     generator->next_stream += step->kind == STEP_STREAM_CREATE;
     generator->next_thread += step->kind == STEP_THREAD_START;
     generator->next_context += step->kind == STEP_CONTEXT_CREATE;
@@ -256,14 +285,14 @@ static bool is_unwanted(struct generator *generator, const struct step *step)
         return n_alive(generator, step->kind) >= generator->n_threads_max;
     if (step->kind == STEP_STREAM_CREATE)
         return n_alive(generator, step->kind) >= generator->n_streams_max;
-    if (step->kind != STEP_MALLOC && step->kind != STEP_MALLOC_ASYNC)
+    if (!step_is_malloc(step->kind) || reference->setting.is_full)
         return false;
     unsigned context = reference->threads[step->thread].context;
     if (context == CONTEXTS_MAX)
         return true;
     uint64_t most = reference->setting.device_pages * generator->fill_percent / 100;
     return reference_taken(reference, reference->contexts[context].device) +
-               (step->n + GRANULE - 1) / GRANULE >
+               (step_bytes(step) + GRANULE - 1) / GRANULE >
            most;
 }
 
@@ -287,12 +316,15 @@ static void generate_any(struct generator *generator)
 }
 
 /* Each program likes some kinds of steps more than others, and does without a few. */
-static void draw_weights(struct generator *generator)
+static void draw_weights(struct generator *generator, bool detaches)
 {
     static const unsigned standard[STEP_KINDS] = {
         [STEP_MALLOC] = 40,
         [STEP_MALLOC_ASYNC] = 70,
+        [STEP_MALLOC_POOL] = 14,
+        [STEP_MALLOC_PITCH] = 4,
         [STEP_FREE] = 28,
+        [STEP_EXCHANGE] = 5,
         [STEP_FREE_ASYNC] = 60,
         [STEP_WRITE] = 80,
         [STEP_CHECK] = 30,
@@ -310,8 +342,9 @@ static void draw_weights(struct generator *generator)
         [STEP_SYNC_STREAM] = 6,
         [STEP_SYNC_EVENT] = 6,
         [STEP_SYNC_CONTEXT] = 2,
-        [STEP_QUERY_STREAM] = 4,
-        [STEP_QUERY_EVENT] = 4,
+        [STEP_QUERY_STREAM] = 8,
+        [STEP_QUERY_EVENT] = 6,
+        [STEP_LOOK] = 3,
         [STEP_QUERY_BLOCK] = 4,
         [STEP_CAPTURE_MODE] = 6,
         [STEP_CAPTURE_BEGIN] = 5,
@@ -324,6 +357,7 @@ static void draw_weights(struct generator *generator)
         [STEP_EVENT_DESTROY] = 3,
         [STEP_CONTEXT_CREATE] = 3,
         [STEP_CONTEXT_DESTROY] = 1,
+        [STEP_CONTEXT_DETACH] = 1,
         [STEP_CONTEXT_SET] = 12,
         [STEP_PRIMARY_RETAIN] = 4,
         [STEP_PRIMARY_RELEASE] = 1,
@@ -331,6 +365,9 @@ static void draw_weights(struct generator *generator)
         [STEP_PEER] = 4,
         [STEP_THREAD_START] = 6,
         [STEP_THREAD_END] = 1,
+        [STEP_POOL_CREATE] = 3,
+        [STEP_POOL_DESTROY] = 1,
+        [STEP_POOL_TRIM] = 2,
         [STEP_INFO] = 10,
         [STEP_TRIM] = 2,
         [STEP_PROGRESS] = 6,
@@ -341,6 +378,8 @@ static void draw_weights(struct generator *generator)
         uint64_t draw = is_needed ? 1 + below(generator, 5) : below(generator, 6);
         generator->weights[i] = standard[i] * tenths[draw];
     }
+    if (!detaches)
+        generator->weights[STEP_CONTEXT_DETACH] = 0;
 }
 
 static void draw_setting(struct generator *generator, int extents)
@@ -358,9 +397,10 @@ static void draw_setting(struct generator *generator, int extents)
     setting->eager_pages = below(generator, 3) ? 0 : below(generator, setting->device_pages);
     setting->root_bytes = below(generator, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
     setting->free_waits = below(generator, 8) == 0;
+    setting->is_full = below(generator, 6) == 0;
 }
 
-void program_generate(struct program *program, uint64_t seed, size_t n, int extents)
+void program_generate(struct program *program, uint64_t seed, const struct taste *taste)
 {
     struct generator *generator = calloc(1, sizeof *generator);
     struct reference *reference = malloc(sizeof *reference);
@@ -369,13 +409,13 @@ void program_generate(struct program *program, uint64_t seed, size_t n, int exte
     memset(program, 0, sizeof *program);
     generator->program = program;
     generator->reference = reference;
-    generator->n_wanted = n < STEPS_MAX ? n : STEPS_MAX;
+    generator->n_wanted = taste->steps_max < STEPS_MAX ? taste->steps_max : STEPS_MAX;
     generator->next_stream = STREAM_MADE;
     generator->next_thread = 1;
     generator->next_context = DEVICES;
     chance_start(&generator->chance, seed);
-    draw_setting(generator, extents);
-    draw_weights(generator);
+    draw_setting(generator, taste->extents);
+    draw_weights(generator, taste->detaches);
     generator->n_threads_max = 1 + (unsigned)below(generator, 4);
     generator->n_streams_max = 1 + (unsigned)below(generator, 8);
     generator->n_devices = 1 + (below(generator, 3) == 0);

@@ -14,7 +14,7 @@ struct generator {
     unsigned n_threads_max, n_streams_max, n_devices, n_unset_flags_max;
     uint64_t fill_percent;     /* of what the reference lets a device hold */
     unsigned home[BLOCKS_MAX]; /* the stream that used the block last */
-    unsigned next_block, next_stream, next_flag, next_thread, next_context;
+    unsigned next_block, next_stream, next_flag, next_thread, next_context, next_pool;
     uint64_t freed_bytes[8]; /* sizes freed last: the next owner may want the same */
     unsigned n_freed;
 };

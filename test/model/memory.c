@@ -12,7 +12,7 @@
 #define SHARE_PERCENT_WHILE_STUCK 35
 #define SCRATCH_GRANULES 4
 
-static uint64_t granules_of(const struct setting *setting, uint64_t bytes)
+uint64_t reference_granules(const struct setting *setting, uint64_t bytes)
 {
     uint64_t unit = bytes < setting->page_bytes ? GRANULE : setting->page_bytes;
     return (bytes + unit - 1) / unit * (unit / GRANULE);
@@ -22,9 +22,18 @@ static bool is_taken(const struct reference *reference, const struct block *bloc
 {
     if (block->state != BLOCK_FREED || !block->is_parked)
         return block->state == BLOCK_LIVE || block->state == BLOCK_ABSENT ||
+               block->state == BLOCK_COMING ||
                (block->state == BLOCK_FREED && !order_is_clear(reference, &block->fence));
     struct set fence = order_of_context(reference, block->fence_context);
     return capture_is_open(reference) || !order_is_clear(reference, &fence);
+}
+
+static uint64_t scratch_granules(const struct graph *graph)
+{
+    uint64_t granules = 0;
+    for (unsigned i = 0; i < graph->n; i++)
+        granules += graph->nodes[i].is_scratch ? SCRATCH_GRANULES : 0;
+    return granules;
 }
 
 uint64_t reference_taken(const struct reference *reference, unsigned device)
@@ -33,11 +42,23 @@ uint64_t reference_taken(const struct reference *reference, unsigned device)
     for (unsigned i = 0; i < BLOCKS_MAX; i++) {
         const struct block *block = &reference->blocks[i];
         if (block->device == device && is_taken(reference, block))
-            granules += granules_of(&reference->setting, block->bytes);
+            granules += reference_granules(&reference->setting, block->bytes);
     }
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
-        for (unsigned j = 0; j < reference->graphs[i].n; j++)
-            granules += reference->graphs[i].nodes[j].is_scratch ? SCRATCH_GRANULES : 0;
+        granules += scratch_granules(&reference->graphs[i]) +
+                    scratch_granules(&reference->captures[i].graph);
+    return granules;
+}
+
+uint64_t reference_live(const struct reference *reference, unsigned device)
+{
+    uint64_t granules = 0;
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        const struct block *block = &reference->blocks[i];
+        if (block->device == device &&
+            (block->state == BLOCK_LIVE || block->state == BLOCK_COMING))
+            granules += reference_granules(&reference->setting, block->bytes);
+    }
     return granules;
 }
 
@@ -51,34 +72,71 @@ static uint64_t share_percent(const struct reference *reference)
     return reference->setting.extent_pages == 1 ? SHARE_PERCENT_OF_PAGES : SHARE_PERCENT_OF_EXTENTS;
 }
 
-static const char *malloc_make(struct reference *reference, const struct step *step)
+static bool has_room(const struct reference *reference, unsigned device, uint64_t bytes)
+{
+    const struct setting *setting = &reference->setting;
+    return setting->is_full ||
+           (reference_taken(reference, device) + reference_granules(setting, bytes)) * 100 <=
+               setting->device_pages * share_percent(reference);
+}
+
+/* cudaMalloc waits beside a cudaFree of its own context that another thread waits in. */
+static bool waits_beside_a_free(const struct reference *reference, unsigned context)
+{
+    for (unsigned i = 0; i < THREADS_MAX; i++)
+        if (reference->threads[i].is_away && reference->threads[i].is_freeing &&
+            reference->threads[i].freed_context == context)
+            return true;
+    return false;
+}
+
+static const char *check_malloc(const struct reference *reference, const struct step *step,
+                                unsigned block, unsigned *context_out)
 {
     unsigned context = reference->threads[step->thread].context;
-    if (step->a >= BLOCKS_MAX || reference->blocks[step->a].state != BLOCK_NEW)
+    if (block >= BLOCKS_MAX || reference->blocks[block].state != BLOCK_NEW)
         return "the block has been";
-    if (context == CONTEXTS_MAX || step->n < 8)
+    if (context == CONTEXTS_MAX || step->n < 8 || (step->kind == STEP_MALLOC_PITCH && !step->c))
         return "no context, or no bytes";
     if (capture_forbids(reference, step->thread))
         return "a capture forbids it";
-    if (step->kind == STEP_MALLOC_ASYNC) {
+    if (step_is_malloc_async(step->kind)) {
         const char *why = stream_is_usable(reference, step);
         if (why)
             return why;
         context = reference->streams[step->b].context;
+    } else if (waits_beside_a_free(reference, context)) {
+        return "it would wait beside a free";
     }
-    const struct setting *setting = &reference->setting;
-    unsigned device = reference->contexts[context].device;
-    if ((reference_taken(reference, device) + granules_of(setting, step->n)) * 100 >
-        setting->device_pages * share_percent(reference))
-        return "the device has too little left";
+    *context_out = context;
+    return has_room(reference, reference->contexts[context].device, step_bytes(step))
+               ? NULL
+               : "the device has too little left";
+}
+
+static bool is_pool_of(const struct reference *reference, unsigned number, unsigned context)
+{
+    return number < POOLS_MAX && reference->pools[number].is_alive &&
+           reference->pools[number].device == reference->contexts[context].device;
+}
+
+static const char *malloc_make(struct reference *reference, const struct step *step)
+{
+    unsigned context;
+    const char *why = check_malloc(reference, step, step->a, &context);
+    if (why)
+        return why;
+    if (step->kind == STEP_MALLOC_POOL && !is_pool_of(reference, step->c, context))
+        return "no such pool on the device";
     struct block *block = &reference->blocks[step->a];
     *block = (struct block){.state = BLOCK_LIVE,
-                            .is_async = step->kind == STEP_MALLOC_ASYNC,
+                            .is_async = step_is_malloc_async(step->kind),
+                            .is_pooled = step->kind == STEP_MALLOC_POOL,
                             .context = context,
-                            .device = device,
-                            .bytes = step->n};
+                            .device = reference->contexts[context].device,
+                            .bytes = step_bytes(step)};
     if (block->is_async) {
-        /* No action on the stream: it orders nothing, also not on the legacy stream. */
+        /* CUDA promises no order with the legacy stream here, and now and then gives it. */
         struct set before = order_own(reference, step->b);
         block->born = order_queue(reference, step->b, &before)->before;
     }
@@ -105,12 +163,20 @@ static const char *free_make(struct reference *reference, const struct step *ste
     struct set fence = order_of_context(reference, owner);
     struct set over = reference->done;
     if (!block->is_async) {
-        if (!order_is_clear(reference, &fence))
+        if (!host_may_wait(reference, step->thread, &fence))
             return "it would wait for ever";
         set_add(&over, &fence);
     }
     if (!is_over(block, &over))
         return "the block is in use";
+    if (!block->is_async) {
+        host_wait(reference, step->thread, &fence);
+        reference->threads[step->thread].is_freeing = true;
+        reference->threads[step->thread].freed_context = owner;
+        /* The library's cudaFree waits only where it is asked to, and not beside a capture. */
+        reference->threads[step->thread].proves =
+            reference->setting.free_waits && !capture_is_open(reference);
+    }
     block->fence = fence;
     block->fence_context = owner;
     block->is_parked = capture_is_open(reference);
@@ -137,14 +203,40 @@ static const char *free_async_make(struct reference *reference, const struct ste
     return NULL;
 }
 
+void memory_finish(struct reference *reference, const struct step *step)
+{
+    reference->blocks[step->c].state = BLOCK_LIVE;
+}
+
+/* A cudaFree and then a cudaMalloc, which nothing comes between. */
+static const char *exchange_make(struct reference *reference, const struct step *step)
+{
+    unsigned context;
+    const char *why = check_malloc(reference, step, step->c, &context);
+    if (!why && (step->a == step->c || reference->blocks[step->a].is_async))
+        why = "not a block of cudaMalloc";
+    if (!why)
+        why = free_make(reference, step);
+    if (why)
+        return why;
+    reference->blocks[step->c] = (struct block){.state = BLOCK_COMING,
+                                                .context = context,
+                                                .device = reference->contexts[context].device,
+                                                .bytes = step->n};
+    reference->threads[step->thread].then = *step;
+    return NULL;
+}
+
 const char *memory_make(struct reference *reference, const struct step *step)
 {
-    if (step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC)
+    if (step_is_malloc(step->kind))
         return malloc_make(reference, step);
     if (step->a >= BLOCKS_MAX || reference->blocks[step->a].state != BLOCK_LIVE)
         return "no such block";
     if (capture_forbids(reference, step->thread))
         return "a capture forbids it";
+    if (step->kind == STEP_EXCHANGE)
+        return exchange_make(reference, step);
     return step->kind == STEP_FREE ? free_make(reference, step) : free_async_make(reference, step);
 }
 

@@ -49,9 +49,11 @@ struct operation *order_queue(struct reference *reference, unsigned stream,
     unsigned number = reference->n_operations++;
     struct operation *operation = &reference->operations[number];
     operation->before = before ? *before : order_before(reference, stream);
+    operation->maybe = order_before(reference, stream);
+    set_add(&operation->maybe, &operation->before);
     operation->context = reference->streams[stream].context;
     operation->waits_for = operation->sets = NOBODY;
-    operation->is_clear = order_is_clear(reference, &operation->before);
+    operation->is_clear = order_is_clear(reference, &operation->maybe);
     operation->before.words[number / 64] |= (uint64_t)1 << number % 64;
     reference->streams[stream].tail = operation->before;
     return operation;
@@ -71,7 +73,7 @@ bool order_is_clear(const struct reference *reference, const struct set *set)
 static bool becomes_clear(const struct reference *reference, unsigned number)
 {
     const struct operation *operation = &reference->operations[number];
-    struct set others = operation->before;
+    struct set others = operation->maybe;
     others.words[number / 64] &= ~((uint64_t)1 << number % 64);
     return !operation->is_clear &&
            (operation->waits_for == NOBODY || reference->flag_is_set[operation->waits_for]) &&
@@ -105,4 +107,31 @@ struct set order_of_context(const struct reference *reference, unsigned context)
         if (reference->operations[i].context == context)
             of.words[i / 64] |= (uint64_t)1 << i % 64;
     return of;
+}
+
+bool host_may_wait(const struct reference *reference, unsigned thread, const struct set *set)
+{
+    return thread != 0 || order_is_clear(reference, set);
+}
+
+void host_wait(struct reference *reference, unsigned number, const struct set *set)
+{
+    struct thread *thread = &reference->threads[number];
+    thread->is_away = true;
+    thread->awaited = *set;
+}
+
+void host_return(struct reference *reference)
+{
+    for (unsigned i = 0; i < THREADS_MAX; i++) {
+        struct thread *thread = &reference->threads[i];
+        if (!thread->is_away || !order_is_clear(reference, &thread->awaited))
+            continue;
+        if (!thread->is_freeing || thread->proves)
+            set_add(&reference->done, &thread->awaited);
+        thread->is_away = thread->is_freeing = false;
+        if (thread->then.n)
+            memory_finish(reference, &thread->then);
+        thread->then.n = 0;
+    }
 }

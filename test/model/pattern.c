@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What blocks hold, and the kernels that check and write it. */
 #define _GNU_SOURCE
-#include "execute.h"
+#include "pattern.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -63,11 +63,11 @@ uint64_t pattern_differs(const unsigned char *bytes, const struct content *conte
     return UINT64_MAX;
 }
 
-void pattern_peek(struct run *run, unsigned number)
+void pattern_peek(struct run *run, unsigned number, const struct block *block,
+                  const struct set *done)
 {
-    const struct block *block = &run->before.block;
     const struct content *content = &block->content;
-    if (content->kind == CONTENT_NONE || !set_has_all(&run->before.done, &block->uses))
+    if (content->kind == CONTENT_NONE || !set_has_all(done, &block->uses))
         return;
     for
         EACH_OFFSET(offset, content)
@@ -125,16 +125,16 @@ static void work(struct sim_view *view, void *argument)
         }
 }
 
-CUresult pattern_launch(struct run *run, CUstream stream, struct job job)
+CUresult pattern_launch(struct turn *turn, CUstream stream, struct job job)
 {
     struct sim_range range = {job.address, job.bytes, job.writes};
-    job.api = run->api;
-    job.number = (unsigned)run->number;
-    return run->api->vpmm_sim_launch(stream,
-                                     &(struct sim_kernel){.name = step_name(run->step->kind),
-                                                          .run = work,
-                                                          .argument = &job,
-                                                          .argument_bytes = sizeof job,
-                                                          .ranges = &range,
-                                                          .n_ranges = 1});
+    job.api = turn->run->api;
+    job.number = (unsigned)turn->number;
+    return job.api->vpmm_sim_launch(stream,
+                                    &(struct sim_kernel){.name = step_name(turn->step->kind),
+                                                         .run = work,
+                                                         .argument = &job,
+                                                         .argument_bytes = sizeof job,
+                                                         .ranges = &range,
+                                                         .n_ranges = 1});
 }

@@ -22,6 +22,22 @@ bool step_has_stream(enum step_kind kind)
     return operand && strcmp(operand, "stream") == 0;
 }
 
+bool step_is_malloc_async(enum step_kind kind)
+{
+    return kind == STEP_MALLOC_ASYNC || kind == STEP_MALLOC_POOL;
+}
+
+bool step_is_malloc(enum step_kind kind)
+{
+    return kind == STEP_MALLOC || kind == STEP_MALLOC_PITCH || step_is_malloc_async(kind);
+}
+
+uint64_t step_bytes(const struct step *step)
+{
+    uint64_t pitch = (step->n + PITCH_UNIT - 1) / PITCH_UNIT * PITCH_UNIT;
+    return step->kind == STEP_MALLOC_PITCH ? pitch * step->c : step->n;
+}
+
 void step_print(FILE *file, const struct step *step)
 {
     const struct words *of = &words[step->kind];
@@ -41,9 +57,10 @@ void program_print(FILE *file, const struct program *program)
     fprintf(file,
             "setting seed %" PRIu64 " device-granules %" PRIu64 " page-bytes %" PRIu64
             " extent-pages %" PRIu64 " slack-bytes %" PRIu64 " eager-pages %" PRIu64
-            " root-bytes %" PRIu64 " free-waits %d\n",
+            " root-bytes %" PRIu64 " free-waits %d%s\n",
             setting->seed, setting->device_pages, setting->page_bytes, setting->extent_pages,
-            setting->slack_bytes, setting->eager_pages, setting->root_bytes, setting->free_waits);
+            setting->slack_bytes, setting->eager_pages, setting->root_bytes, setting->free_waits,
+            setting->is_full ? " full" : "");
     for (size_t i = 0; i < program->n; i++)
         step_print(file, &program->steps[i]);
 }
@@ -51,15 +68,18 @@ void program_print(FILE *file, const struct program *program)
 static bool setting_read(const char *line, struct setting *setting)
 {
     int waits;
+    char full[8] = "";
     int n =
         sscanf(line,
                "setting seed %" SCNu64 " device-granules %" SCNu64 " page-bytes %" SCNu64
                " extent-pages %" SCNu64 " slack-bytes %" SCNu64 " eager-pages %" SCNu64
-               " root-bytes %" SCNu64 " free-waits %d",
+               " root-bytes %" SCNu64 " free-waits %d %7s",
                &setting->seed, &setting->device_pages, &setting->page_bytes, &setting->extent_pages,
-               &setting->slack_bytes, &setting->eager_pages, &setting->root_bytes, &waits);
-    setting->free_waits = n == 8 && waits;
-    return n == 8;
+               &setting->slack_bytes, &setting->eager_pages, &setting->root_bytes, &waits,
+               full);
+    setting->free_waits = n >= 8 && waits;
+    setting->is_full = strcmp(full, "full") == 0;
+    return n >= 8;
 }
 
 static bool operand_set(struct step *step, const char *name, uint64_t value)

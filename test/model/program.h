@@ -17,7 +17,9 @@
 #define BLOCKS_MAX 512
 #define FLAGS_MAX 128
 #define GRAPHS_MAX 16
+#define POOLS_MAX 8
 #define STEPS_MAX 1024
+#define PITCH_UNIT 512u
 #define GRANULE ((uint64_t)64 << 10)
 
 /* Streams by number: each context's legacy one, each thread's own one in each context, and those
@@ -31,7 +33,10 @@
 #define STEP_LIST(X)                                                                               \
     X(MALLOC, "malloc", "block", NULL, NULL, "bytes")                                              \
     X(MALLOC_ASYNC, "malloc-async", "block", "stream", NULL, "bytes")                              \
+    X(MALLOC_POOL, "malloc-pool", "block", "stream", "pool", "bytes")                              \
+    X(MALLOC_PITCH, "malloc-pitch", "block", NULL, "height", "width")                              \
     X(FREE, "free", "block", NULL, NULL, NULL)                                                     \
+    X(EXCHANGE, "exchange", "block", NULL, "for", "bytes")                                         \
     X(FREE_ASYNC, "free-async", "block", "stream", NULL, NULL)                                     \
     X(WRITE, "write", "block", "stream", NULL, NULL)                                               \
     X(CHECK, "check", "block", "stream", NULL, NULL)                                               \
@@ -49,8 +54,9 @@
     X(SYNC_STREAM, "sync-stream", NULL, "stream", NULL, NULL)                                      \
     X(SYNC_EVENT, "sync-event", "event", NULL, NULL, NULL)                                         \
     X(SYNC_CONTEXT, "sync-context", NULL, NULL, NULL, NULL)                                        \
-    X(QUERY_STREAM, "query-stream", NULL, "stream", NULL, NULL)                                    \
-    X(QUERY_EVENT, "query-event", "event", NULL, NULL, NULL)                                       \
+    X(QUERY_STREAM, "query-stream", NULL, "stream", NULL, "settled")                               \
+    X(QUERY_EVENT, "query-event", "event", NULL, NULL, "settled")                                  \
+    X(LOOK, "look", NULL, NULL, NULL, NULL)                                                        \
     X(QUERY_BLOCK, "query-block", "block", NULL, NULL, NULL)                                       \
     X(CAPTURE_MODE, "capture-mode", NULL, NULL, NULL, "mode")                                      \
     X(CAPTURE_BEGIN, "capture-begin", NULL, "stream", NULL, "mode")                                \
@@ -64,6 +70,7 @@
     X(EVENT_DESTROY, "event-destroy", "event", NULL, NULL, NULL)                                   \
     X(CONTEXT_CREATE, "context-create", "context", "device", NULL, NULL)                           \
     X(CONTEXT_DESTROY, "context-destroy", "context", NULL, NULL, NULL)                             \
+    X(CONTEXT_DETACH, "context-detach", "context", NULL, NULL, NULL)                               \
     X(CONTEXT_SET, "context-set", "context", NULL, NULL, NULL)                                     \
     X(PRIMARY_RETAIN, "primary-retain", "device", NULL, NULL, NULL)                                \
     X(PRIMARY_RELEASE, "primary-release", "device", NULL, NULL, NULL)                              \
@@ -71,6 +78,9 @@
     X(PEER, "peer", "context", NULL, NULL, NULL)                                                   \
     X(THREAD_START, "thread-start", "number", NULL, NULL, NULL)                                    \
     X(THREAD_END, "thread-end", "number", NULL, NULL, NULL)                                        \
+    X(POOL_CREATE, "pool-create", "pool", "device", NULL, "threshold")                             \
+    X(POOL_DESTROY, "pool-destroy", "pool", NULL, NULL, NULL)                                      \
+    X(POOL_TRIM, "pool-trim", "pool", NULL, NULL, "bytes")                                         \
     X(INFO, "info", NULL, NULL, NULL, NULL)                                                        \
     X(TRIM, "trim", NULL, NULL, NULL, NULL)                                                        \
     X(PROGRESS, "progress", NULL, NULL, NULL, "operations")
@@ -95,6 +105,7 @@ struct setting {
     uint64_t device_pages; /* the size of each device, in granules */
     uint64_t page_bytes, extent_pages /* 0: auto */, slack_bytes, eager_pages, root_bytes;
     bool free_waits;
+    bool is_full; /* requests may take all of the device, and be refused */
 };
 
 struct program {
@@ -105,6 +116,12 @@ struct program {
 
 const char *step_name(enum step_kind kind);
 bool step_has_stream(enum step_kind kind);
+/* Whether it makes block `a` of `n` bytes, or of `c` rows of `n` bytes. */
+bool step_is_malloc(enum step_kind kind);
+/* Whether it is on a stream and is then freed in that order. */
+bool step_is_malloc_async(enum step_kind kind);
+/* Bytes of the block that it makes. */
+uint64_t step_bytes(const struct step *step);
 void step_print(FILE *file, const struct step *step);
 void program_print(FILE *file, const struct program *program);
 /* False, with a message on stderr, where the text is no program. */
@@ -120,7 +137,13 @@ uint64_t chance_below(struct chance *chance, uint64_t n);
 
 /* ---- generate.c ---- */
 
-/* Draws the program number `seed`: correct, at most `n` steps. */
-void program_generate(struct program *program_out, uint64_t seed, size_t n, int extents);
+struct taste {
+    size_t steps_max;
+    int extents;   /* VPMM_EXTENT of every program, -1: each draws its own */
+    bool detaches; /* the driver has cuCtxDetach */
+};
+
+/* Draws the program number `seed`, which is correct. */
+void program_generate(struct program *program_out, uint64_t seed, const struct taste *taste);
 
 #endif

@@ -29,13 +29,14 @@ static bool is_captured(const struct reference *reference, const struct step *st
     return is_joining || (step->b < STREAMS_MAX && reference->streams[step->b].capture != NOBODY);
 }
 
-const char *reference_make(struct reference *reference, const struct step *step)
+static const char *make(struct reference *reference, const struct step *step)
 {
-    if (step->thread >= THREADS_MAX || !reference->threads[step->thread].is_alive)
-        return "no such thread";
     switch (step->kind) {
     case STEP_MALLOC:
     case STEP_MALLOC_ASYNC:
+    case STEP_MALLOC_POOL:
+    case STEP_MALLOC_PITCH:
+    case STEP_EXCHANGE:
     case STEP_FREE:
     case STEP_FREE_ASYNC:
         return memory_make(reference, step);
@@ -65,6 +66,17 @@ const char *reference_make(struct reference *reference, const struct step *step)
     default:
         return world_make(reference, step);
     }
+}
+
+const char *reference_make(struct reference *reference, const struct step *step)
+{
+    if (step->thread >= THREADS_MAX || !reference->threads[step->thread].is_alive ||
+        reference->threads[step->thread].is_away)
+        return "no such thread, or it waits";
+    const char *why = make(reference, step);
+    if (!why)
+        host_return(reference);
+    return why;
 }
 
 /* Ends a capture, as the thread that began it. */
@@ -131,7 +143,7 @@ static bool end_work(const struct reference *reference, struct step *step)
 
 bool reference_end(const struct reference *reference, struct step *step)
 {
-    if (end_capture(reference, step) || end_waiting(reference, step) || end_work(reference, step))
+    if (end_waiting(reference, step) || end_capture(reference, step) || end_work(reference, step))
         return true;
     for (unsigned i = 0; i < BLOCKS_MAX; i++)
         if (reference->blocks[i].state == BLOCK_LIVE) {
@@ -142,6 +154,12 @@ bool reference_end(const struct reference *reference, struct step *step)
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
         if (reference->graphs[i].is_alive) {
             *step = (struct step){.kind = STEP_GRAPH_DESTROY, .a = i};
+            return true;
+        }
+    for (unsigned i = 0; i < POOLS_MAX; i++)
+        if (reference->pools[i].is_alive) {
+            act_in(reference, reference->pools[i].device,
+                   (struct step){.kind = STEP_POOL_DESTROY, .a = i}, step);
             return true;
         }
     return false;

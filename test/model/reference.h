@@ -35,6 +35,7 @@ struct content {
 
 struct operation {
     struct set before; /* itself included */
+    struct set maybe;  /* that, and what CUDA may make it wait for without promising it */
     unsigned context;
     unsigned waits_for, sets; /* flags, or NOBODY */
     bool is_clear;            /* comes to an end without another step of the program */
@@ -45,9 +46,11 @@ struct block {
         BLOCK_NEW,
         BLOCK_LIVE,
         BLOCK_ABSENT,
+        BLOCK_COMING, /* of an exchange whose thread waits in its free */
         BLOCK_FREED
     } state;
     bool is_async;
+    bool is_pooled;           /* of a memory pool that the program made */
     unsigned context, device; /* that allocated it */
     uint64_t bytes;
     struct set born;  /* before its first use; empty for malloc */
@@ -104,6 +107,17 @@ struct thread {
     bool is_alive, was_alive;
     unsigned context; /* current, or CONTEXTS_MAX */
     uint64_t mode;
+    bool is_away; /* inside a call that a later step of another thread lets return, */
+    bool is_freeing; /* which is a cudaFree of memory of `freed_context`, */
+    bool proves;     /* whose return tells that what it waited for is complete */
+    unsigned freed_context;
+    struct set awaited;
+    struct step then; /* EXCHANGE: the allocation that follows in the same step */
+};
+
+struct memory_pool {
+    bool is_alive, was_alive;
+    unsigned device;
 };
 
 struct context {
@@ -122,6 +136,7 @@ struct reference {
     bool flag_is_set[FLAGS_MAX], flag_is_taken[FLAGS_MAX];
     struct capture captures[GRAPHS_MAX];
     struct graph graphs[GRAPHS_MAX];
+    struct memory_pool pools[POOLS_MAX];
     struct operation operations[OPERATIONS_MAX];
     unsigned n_operations;
     unsigned n_landings; /* copies to the host */
@@ -139,9 +154,18 @@ bool reference_end(const struct reference *reference, struct step *step_out);
 /* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
  */
 uint64_t reference_taken(const struct reference *reference, unsigned device);
+/* Of live blocks alone, and of one of so many bytes, in whole pages. */
+uint64_t reference_live(const struct reference *reference, unsigned device);
+uint64_t reference_granules(const struct setting *setting, uint64_t bytes);
 
 /* ---- order.c ---- */
 
+/* A host call that waits for the set: whether a correct program may make it on the thread, and then
+ * that it does. Thread 0 never waits for a later step, so somebody is always there to make it. */
+bool host_may_wait(const struct reference *reference, unsigned thread, const struct set *set);
+void host_wait(struct reference *reference, unsigned thread, const struct set *set);
+/* Threads whose call can return by now go on. */
+void host_return(struct reference *reference);
 void set_add(struct set *set, const struct set *other);
 bool set_has_all(const struct set *set, const struct set *part);
 /* All that work queued on the stream now comes after, what is known complete included. */
@@ -161,6 +185,8 @@ struct set order_of_context(const struct reference *reference, unsigned context)
 
 const char *use_make(struct reference *reference, const struct step *step);     /* use.c */
 const char *memory_make(struct reference *reference, const struct step *step);  /* memory.c */
+/* The allocation of an exchange, whose free is over. */
+void memory_finish(struct reference *reference, const struct step *step);
 const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */
 const char *world_make(struct reference *reference, const struct step *step);   /* world.c */
 

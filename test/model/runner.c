@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "runner.h"
+#include "differences.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT_SECONDS 60
+#define LIMIT_SECONDS 20
 
 bool runner_start(struct runner *runner, const char *driver, const char *library)
 {
@@ -74,7 +74,7 @@ static int run_child(struct runner *runner, const struct program *program, bool 
         set_environment(&program->setting);
         alarm(LIMIT_SECONDS);
         execute(preloaded ? &runner->preloaded : &runner->bare, program,
-                preloaded ? &runner->outcomes[0] : NULL, &runner->outcomes[preloaded]);
+                preloaded ? &runner->outcomes[0] : NULL, &runner->outcomes[preloaded], 1);
         exit(0);
     }
     while (waitpid(child, &status, 0) != child)
@@ -134,15 +134,18 @@ static bool pool_waits_for_ever(const struct runner *runner, const struct progra
                                 const struct verdict *verdict)
 {
     size_t number = runner->outcomes[0].n;
+    if (strcmp(verdict->kind, "SHORT") == 0)
+        return true;
     if (number >= program->n || !strstr(verdict->text, "(HANG): waiting for cuMemFreeAsync"))
         return false;
     enum step_kind kind = program->steps[number].kind;
-    return kind == STEP_MALLOC_ASYNC || kind == STEP_SCRATCH || kind == STEP_LAUNCH;
+    return step_is_malloc_async(kind) || kind == STEP_SCRATCH || kind == STEP_LAUNCH;
 }
 
 bool runner_try(struct runner *runner, const struct program *program, struct verdict *verdict)
 {
     memset(verdict, 0, sizeof *verdict);
+    verdict->rule = -1;
     memset(runner->outcomes, 0, 2 * sizeof *runner->outcomes);
     int status = run_child(runner, program, false);
     if (status) {
@@ -154,10 +157,15 @@ bool runner_try(struct runner *runner, const struct program *program, struct ver
     }
     note_invalid(runner, program, verdict);
     status = run_child(runner, program, true);
-    if (status)
-        read_verdict(runner, status, verdict);
     add_figures(runner);
-    return status == 0;
+    if (status == 0)
+        return true;
+    read_verdict(runner, status, verdict);
+    verdict->rule =
+        difference_find(program, &runner->outcomes[0], &runner->outcomes[1], verdict);
+    if (verdict->rule >= 0)
+        runner->n_explained[verdict->rule]++;
+    return verdict->rule >= 0;
 }
 
 void runner_sum_up(const struct runner *runner)
@@ -184,4 +192,8 @@ void runner_sum_up(const struct runner *runner)
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         printf(figures[i].format, figures[i].value);
+    for (int i = 0; difference_name(i); i++)
+        if (runner->n_explained[i])
+            printf("model: %" PRIu64 " programs part by the rule %s: %s\n", runner->n_explained[i],
+                   difference_name(i), difference_sentence(i));
 }

@@ -5,6 +5,8 @@
 
 #include "execute.h"
 
+#define DIFFERENCES_MAX 16
+
 struct runner {
     struct api bare, preloaded;
     struct outcome *outcomes; /* [0] bare, [1] under the library; shared with the children */
@@ -12,11 +14,13 @@ struct runner {
     struct outcome sums;
     uint64_t n_programs;
     uint64_t n_discarded; /* bare, CUDA's own pool waits for ever for its oldest free */
+    uint64_t n_explained[DIFFERENCES_MAX]; /* by the rules of differences.h */
 };
 
 struct verdict {
     bool is_bare;                    /* already bare: the model or the simulator is wrong, */
     bool is_discarded;               /* or CUDA's own pool waits for ever: nothing to compare */
+    int rule;                        /* that explains the difference; -1: none, or no difference */
     char kind[32];                   /* what went wrong, in one word */
     char text[400];                  /* the first line on stderr */
     size_t n_invalid, first_invalid; /* steps that were not made */

@@ -75,7 +75,7 @@ static bool simplify_step(struct shrinking *shrinking, size_t at)
     for (int way = 0; way < 4; way++) {
         *candidate = *shrinking->best;
         struct step *step = &candidate->steps[at];
-        bool is_malloc = step->kind == STEP_MALLOC || step->kind == STEP_MALLOC_ASYNC;
+        bool is_malloc = step_is_malloc(step->kind) || step->kind == STEP_EXCHANGE;
         struct step old = *step;
         if (way == 0)
             step->spelling = 0;
@@ -123,6 +123,7 @@ void shrink(struct runner *runner, struct program *program)
         abort();
     shrinking->runner = runner;
     shrinking->best = program;
+    struct runner counts = *runner;
     if (!runner_try(runner, program, &shrinking->verdict)) {
         bool learnt = true;
         while (learnt) {
@@ -132,5 +133,9 @@ void shrink(struct runner *runner, struct program *program)
         }
         simplify_setting(shrinking);
     }
+    memcpy(runner->n_explained, counts.n_explained, sizeof counts.n_explained);
+    runner->n_discarded = counts.n_discarded;
+    runner->n_programs = counts.n_programs;
+    runner->sums = counts.sums;
     free(shrinking);
 }

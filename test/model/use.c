@@ -50,7 +50,8 @@ void use_add(struct block *block, const struct set *operation, bool writes)
 bool use_reaches(const struct reference *reference, unsigned context, const struct block *block)
 {
     const struct context *of = &reference->contexts[context];
-    return of->device == block->device || block->is_async || of->is_peer;
+    return of->device == block->device ||
+           (block->is_async ? !block->is_pooled : of->is_peer);
 }
 
 uint64_t block_tail(uint64_t bytes)
@@ -127,7 +128,7 @@ static const char *copy(struct reference *reference, const struct step *step)
             return "a capture forbids it";
         if (step->b >= STREAM_MADE)
             return "such a copy names no stream";
-        if (!order_is_clear(reference, &before))
+        if (!host_may_wait(reference, step->thread, &before))
             return "it would wait for ever";
     }
     struct block *to = &reference->blocks[step->a];
@@ -139,7 +140,7 @@ static const char *copy(struct reference *reference, const struct step *step)
     if (to->content.valid_bytes > to->bytes)
         to->content.valid_bytes = to->bytes;
     if (step->kind == STEP_COPY_WAIT)
-        set_add(&reference->done, &operation->before);
+        host_wait(reference, step->thread, &operation->before);
     return NULL;
 }
 
@@ -200,9 +201,9 @@ static const char *wait_or_query(struct reference *reference, const struct step 
     if (capture_forbids(reference, step->thread))
         return "a capture forbids it";
     if (step->kind == STEP_SYNC_STREAM) {
-        if (!order_is_clear(reference, &set))
+        if (!host_may_wait(reference, step->thread, &set))
             return "it would wait for ever";
-        set_add(&reference->done, &set);
+        host_wait(reference, step->thread, &set);
     }
     return NULL;
 }

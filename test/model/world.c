@@ -64,6 +64,38 @@ static const char *context_end(struct reference *reference, unsigned number)
     return NULL;
 }
 
+/* The thread's current context ends by its own last reference. */
+static const char *context_detach(struct reference *reference, const struct step *step)
+{
+    struct thread *thread = &reference->threads[step->thread];
+    if (step->a < DEVICES || thread->context != step->a)
+        return "not the current context, or a primary one";
+    thread->context = CONTEXTS_MAX;
+    const char *why = context_end(reference, step->a);
+    if (why)
+        thread->context = step->a;
+    return why;
+}
+
+static const char *pool_make(struct reference *reference, const struct step *step)
+{
+    if (step->a >= POOLS_MAX)
+        return "no such pool";
+    struct memory_pool *pool = &reference->pools[step->a];
+    if (step->kind != STEP_POOL_CREATE) {
+        if (!pool->is_alive || reference->threads[step->thread].context == CONTEXTS_MAX ||
+            capture_forbids(reference, step->thread))
+            return "no such pool, or no context, or a capture forbids it";
+        pool->is_alive = step->kind != STEP_POOL_DESTROY;
+        return NULL;
+    }
+    if (pool->was_alive || step->b >= DEVICES || !reference->contexts[step->b].was_alive ||
+        reference->threads[step->thread].context == CONTEXTS_MAX)
+        return "the pool has been, or the device is not in use";
+    *pool = (struct memory_pool){.is_alive = true, .was_alive = true, .device = step->b};
+    return NULL;
+}
+
 static const char *context_make(struct reference *reference, const struct step *step)
 {
     struct thread *thread = &reference->threads[step->thread];
@@ -89,6 +121,8 @@ static const char *context_make(struct reference *reference, const struct step *
     case STEP_CONTEXT_DESTROY:
         return is_primary || !context->is_alive ? "no such context"
                                                 : context_end(reference, step->a);
+    case STEP_CONTEXT_DETACH:
+        return context_detach(reference, step);
     default:
         if (!context->is_alive || thread->context == CONTEXTS_MAX ||
             reference->contexts[thread->context].device == context->device ||
@@ -134,8 +168,8 @@ static const char *thread_make(struct reference *reference, const struct step *s
                 own_stream_start(reference, step->a, i);
         return NULL;
     }
-    if (!thread->is_alive)
-        return "no such thread";
+    if (!thread->is_alive || thread->is_away)
+        return "no such thread, or it waits";
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
         if (reference->captures[i].is_open && reference->captures[i].thread == step->a)
             return "the thread captures";
@@ -198,9 +232,9 @@ static const char *event_make(struct reference *reference, const struct step *st
     if (event->capture != NOBODY || capture_forbids(reference, step->thread))
         return "a capture forbids it";
     if (step->kind == STEP_SYNC_EVENT) {
-        if (!order_is_clear(reference, &event->set))
+        if (!host_may_wait(reference, step->thread, &event->set))
             return "it would wait for ever";
-        set_add(&reference->done, &event->set);
+        host_wait(reference, step->thread, &event->set);
     }
     return NULL;
 }
@@ -216,7 +250,7 @@ static const char *host_make(struct reference *reference, const struct step *ste
         order_settle(reference);
         return NULL;
     }
-    if (step->kind == STEP_PROGRESS)
+    if (step->kind == STEP_PROGRESS || step->kind == STEP_LOOK)
         return NULL;
     if (step->kind == STEP_CAPTURE_MODE) {
         reference->threads[step->thread].mode = step->n % 3;
@@ -234,9 +268,9 @@ static const char *host_make(struct reference *reference, const struct step *ste
         struct set of = order_of_context(reference, current);
         if (is_forbidden || capture_is_in(reference, current, false))
             return "a capture forbids it";
-        if (!order_is_clear(reference, &of))
+        if (!host_may_wait(reference, step->thread, &of))
             return "it would wait for ever";
-        set_add(&reference->done, &of);
+        host_wait(reference, step->thread, &of);
     }
     return NULL;
 }
@@ -246,9 +280,14 @@ const char *world_make(struct reference *reference, const struct step *step)
     switch (step->kind) {
     case STEP_CONTEXT_CREATE:
     case STEP_CONTEXT_DESTROY:
+    case STEP_CONTEXT_DETACH:
     case STEP_CONTEXT_SET:
     case STEP_PEER:
         return context_make(reference, step);
+    case STEP_POOL_CREATE:
+    case STEP_POOL_DESTROY:
+    case STEP_POOL_TRIM:
+        return pool_make(reference, step);
     case STEP_PRIMARY_RETAIN:
     case STEP_PRIMARY_RELEASE:
     case STEP_PRIMARY_RESET:

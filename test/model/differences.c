@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+#include "differences.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rule looks at: everything just before the step at which the two runs part. */
+struct parting {
+    const struct program *program;
+    const struct reference *reference;
+    const struct step *step;
+    const struct verdict *verdict;
+    uint16_t bare; /* its answer bare */
+};
+
+static bool is_refused(const struct parting *parting)
+{
+    return strcmp(parting->verdict->kind, "ANSWER") == 0 && parting->bare == CUDA_SUCCESS &&
+           (step_is_malloc(parting->step->kind) || parting->step->kind == STEP_EXCHANGE ||
+            parting->step->kind == STEP_SCRATCH || parting->step->kind == STEP_LAUNCH);
+}
+
+static unsigned device_of(const struct parting *parting)
+{
+    const struct reference *reference = parting->reference;
+    const struct step *step = parting->step;
+    bool is_on_stream = step_has_stream(step->kind) && step->b < STREAMS_MAX;
+    unsigned context = is_on_stream ? reference->streams[step->b].context
+                                    : reference->threads[step->thread].context;
+    return context < CONTEXTS_MAX ? reference->contexts[context].device : 0;
+}
+
+/* Whether live blocks and the request, each in whole pages, are more than the device. */
+static bool is_rounded_full(const struct parting *parting)
+{
+    return is_refused(parting) &&
+           reference_live(parting->reference, device_of(parting)) +
+                   reference_granules(&parting->program->setting, step_bytes(parting->step)) >
+               parting->program->setting.device_pages;
+}
+
+static bool is_freed_full(const struct parting *parting)
+{
+    return is_refused(parting) &&
+           reference_taken(parting->reference, device_of(parting)) +
+                   reference_granules(&parting->program->setting, step_bytes(parting->step)) >
+               parting->program->setting.device_pages;
+}
+
+/* Extents of several pages are given back, and moved, only as a whole. */
+static bool is_shared_full(const struct parting *parting)
+{
+    uint64_t taken = reference_taken(parting->reference, device_of(parting)) +
+                     reference_granules(&parting->program->setting, step_bytes(parting->step));
+    return is_refused(parting) && parting->program->setting.extent_pages != 1 &&
+           taken * 100 > parting->program->setting.device_pages * 50;
+}
+
+static const struct difference {
+    const char *name, *sentence;
+    bool (*explains)(const struct parting *);
+} differences[] = {
+    {"rounded-full",
+     "A request is refused where the live blocks and it, in whole pages, exceed the device.",
+     is_rounded_full},
+    {"freed-full",
+     "A request is refused where the live blocks, what is freed behind unfinished work and it, in "
+     "whole pages, exceed the device.",
+     is_freed_full},
+    {"shared-full",
+     "With extents of several pages a request is refused where more than half of the device is in "
+     "use: an extent that a live block shares is not given back.",
+     is_shared_full},
+};
+
+#define N_DIFFERENCES (sizeof differences / sizeof *differences)
+
+static bool advance(struct reference *reference, const struct step *step, uint16_t answer)
+{
+    if (reference_make(reference, step))
+        return false;
+    if (answer == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY && step_is_malloc(step->kind))
+        reference_lose_block(reference, step->a);
+    return true;
+}
+
+int difference_find(const struct program *program, const struct outcome *bare,
+                    const struct outcome *preloaded, const struct verdict *verdict)
+{
+    struct reference *reference = malloc(sizeof *reference);
+    struct step step = {0};
+    size_t number = 0;
+    int found = -1;
+    if (!reference)
+        abort();
+    reference_start(reference, &program->setting);
+    for (; number <= preloaded->n; number++) {
+        if (number < program->n)
+            step = program->steps[number];
+        else if (!reference_end(reference, &step))
+            break;
+        if (number == preloaded->n)
+            break;
+        (void)advance(reference, &step, bare->answers[number]);
+    }
+    struct parting parting = {.program = program,
+                              .reference = reference,
+                              .step = &step,
+                              .verdict = verdict,
+                              .bare = bare->answers[number]};
+    for (size_t i = 0; i < N_DIFFERENCES && found < 0; i++)
+        if (differences[i].explains(&parting))
+            found = (int)i;
+    free(reference);
+    return found;
+}
+
+const char *difference_name(int number)
+{
+    return (size_t)number < N_DIFFERENCES ? differences[number].name : NULL;
+}
+
+const char *difference_sentence(int number)
+{
+    return (size_t)number < N_DIFFERENCES ? differences[number].sentence : NULL;
+}
