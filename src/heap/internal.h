@@ -211,15 +211,20 @@ uint64_t vpmm_now_ms(void);
 /* Lets others run for a moment. */
 void vpmm_pause(void);
 
-/* The pending fences of free regions whose kind is at most `weakest`: see vpmm_pool_pending. */
-size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fence *fences_out,
-                         size_t room);
+/* The pending fences of free regions that `stream` may wait for, oldest first: see
+ * vpmm_pool_pending. */
+size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_stream *stream,
+                                    vpmm_fence *fences_out, size_t room);
+/* Whether any free region is pending. */
+bool vpmm_heap_has_pending(struct vpmm_heap *heap);
 
-/* Waits on the host for the oldest fence that cudaFree recorded in its own call; where the pool has
- * none, for one of those that lanes hold. Into these it looks as often as `*gathers_left` says,
- * which falls: other threads may fill them for ever. NOT_FOUND: there is none. */
+/* Waits on the host for the oldest fence that the calling thread may wait for
+ * (vpmm_order_may_wait_host; `context` NULL: it is in no cudaMalloc). Where the pool has none, it
+ * looks into the lanes, as often as `*gathers_left` says, which falls: other threads may fill them
+ * for ever. NOT_FOUND: there is none. */
 #define VPMM_GATHERS_MAX 16u
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap,
+                                                       const struct vpmm_context *context,
                                                        unsigned *gathers_left);
 
 #endif

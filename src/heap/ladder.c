@@ -62,14 +62,16 @@ static bool could_suffice(const struct vpmm_serving *serving)
            device_free_pages(heap) >= missing;
 }
 
-/* cudaMalloc: waits on the host for what cudaFree recorded in its own call, oldest first, as bare
- * cudaFree did. */
+/* Waits on the host for what bare CUDA has made this thread wait for, oldest first. */
 static enum vpmm_status wait_on_host(struct vpmm_serving *serving, uint64_t *address_out)
 {
+    const struct vpmm_request *request = serving->request;
+    const struct vpmm_context *context = request->stream ? NULL : request->context;
     enum vpmm_status status = VPMM_NO_MEMORY;
     unsigned gathers_left = VPMM_GATHERS_MAX;
     while (status == VPMM_NO_MEMORY) {
-        enum vpmm_status wait_status = vpmm_heap_wait_oldest(serving->heap, &gathers_left);
+        enum vpmm_status wait_status =
+            vpmm_heap_wait_oldest(serving->heap, context, &gathers_left);
         if (wait_status == VPMM_NOT_FOUND)
             break;
         status = wait_status ? wait_status : try_again(serving, address_out);
@@ -84,7 +86,8 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_fence fences[VPMM_FENCES_MAX];
-    size_t n = vpmm_heap_pending(heap, VPMM_WAIT_STREAM, fences, VPMM_FENCES_MAX);
+    size_t n = vpmm_heap_pending_of_streams(heap, serving->request->stream, fences,
+                                            VPMM_FENCES_MAX);
     enum vpmm_status status = VPMM_NO_MEMORY;
     for (size_t i = 0; i < n && status == VPMM_NO_MEMORY; i++) {
         uint64_t begin_ns = vpmm_heap_now_ns(heap);
@@ -109,11 +112,9 @@ static bool may_wait_on_device(const struct vpmm_request *request)
 static bool may_change(struct vpmm_heap *heap, const struct vpmm_stream *own)
 {
     struct vpmm_pool_totals totals;
-    vpmm_fence fence;
     (void)vpmm_cache_gather(heap, own);
     vpmm_pool_totals(heap->pool, &totals);
-    return vpmm_heap_busy_pages(heap, &totals) > 0 ||
-           vpmm_heap_pending(heap, VPMM_WAIT_NEVER, &fence, 1) > 0;
+    return vpmm_heap_busy_pages(heap, &totals) > 0 || vpmm_heap_has_pending(heap);
 }
 
 /* Fences that cover work queued after their free may depend on what the program does next, so they
@@ -156,10 +157,13 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
         return false;
     if (!relief->end_ms)
         relief->end_ms = vpmm_now_ms() + POLL_LIMIT_MS;
+    struct vpmm_context *context = NULL;
+    if (relief->may_wait && vpmm_order_context(heap->order, NULL, &context))
+        context = NULL;
     unsigned gathers_left = VPMM_GATHERS_MAX;
     uint64_t trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     for (unsigned n = 0; n < VPMM_FENCES_MAX && !trimmed_bytes && relief->may_wait; n++) {
-        if (vpmm_heap_wait_oldest(heap, &gathers_left))
+        if (vpmm_heap_wait_oldest(heap, context, &gathers_left))
             break;
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }
@@ -192,9 +196,9 @@ enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *addre
     enum vpmm_status status = try_again(serving, address_out);
     if (status != VPMM_NO_MEMORY || !could_suffice(serving))
         return status;
-    if (!serving->request->stream)
-        status = wait_on_host(serving, address_out);
-    else if (may_wait_on_device(serving->request))
+    status = wait_on_host(serving, address_out);
+    if (status == VPMM_NO_MEMORY && serving->request->stream &&
+        may_wait_on_device(serving->request))
         status = wait_on_device(serving, address_out);
     if (status == VPMM_NO_MEMORY)
         status = poll_for_a_while(serving, address_out);

@@ -164,7 +164,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
         status = vpmm_serving_stitch(serving, within, address_out);
         if (status != VPMM_NOT_FOUND)
             return status;
-        status = vpmm_heap_wait_oldest(heap, &gathers_left);
+        status = vpmm_heap_wait_oldest(heap, serving->request->context, &gathers_left);
         if (status == VPMM_NOT_FOUND)
             return vpmm_serving_stitch(serving, UINT64_MAX, address_out);
         if (status)

@@ -20,35 +20,63 @@ void vpmm_pause(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-struct bound {
+struct waiter {
     struct vpmm_order *order;
-    enum vpmm_wait weakest;
+    const struct vpmm_context *context;
+    const struct vpmm_stream *stream;
 };
 
-static bool is_within(void *self, vpmm_fence fence)
+static bool may_wait_host(void *self, vpmm_fence fence)
 {
-    const struct bound *bound = self;
-    return vpmm_order_wait_kind(bound->order, fence) <= bound->weakest;
+    const struct waiter *waiter = self;
+    return vpmm_order_may_wait_host(waiter->order, fence, waiter->context);
 }
 
-size_t vpmm_heap_pending(struct vpmm_heap *heap, enum vpmm_wait weakest, vpmm_fence *fences_out,
-                         size_t room)
+static bool may_wait_stream(void *self, vpmm_fence fence)
 {
-    struct bound bound = {heap->order, weakest};
+    const struct waiter *waiter = self;
+    return vpmm_order_may_wait_stream(waiter->order, fence, waiter->stream);
+}
+
+static bool any(void *self, vpmm_fence fence)
+{
+    (void)self;
+    (void)fence;
+    return true;
+}
+
+static size_t pending(struct vpmm_heap *heap, bool (*accepts)(void *, vpmm_fence),
+                      struct waiter *waiter, vpmm_fence *fences_out, size_t room)
+{
     vpmm_lock_take(&heap->lock);
-    size_t n = vpmm_pool_pending(heap->pool, is_within, &bound, fences_out, room);
+    size_t n = vpmm_pool_pending(heap->pool, accepts, waiter, fences_out, room);
     vpmm_lock_give(&heap->lock);
     return n;
 }
 
-enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, unsigned *gathers_left)
+size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_stream *stream,
+                                    vpmm_fence *fences_out, size_t room)
+{
+    struct waiter waiter = {.order = heap->order, .stream = stream};
+    return pending(heap, may_wait_stream, &waiter, fences_out, room);
+}
+
+bool vpmm_heap_has_pending(struct vpmm_heap *heap)
 {
     vpmm_fence fence;
-    bool has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+    return pending(heap, any, NULL, &fence, 1) > 0;
+}
+
+enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm_context *context,
+                                       unsigned *gathers_left)
+{
+    struct waiter waiter = {.order = heap->order, .context = context};
+    vpmm_fence fence;
+    bool has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     if (!has_one && *gathers_left) {
         --*gathers_left;
         if (vpmm_cache_gather(heap, NULL))
-            has_one = vpmm_heap_pending(heap, VPMM_WAIT_OWN_CALL, &fence, 1);
+            has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     }
     if (!has_one)
         return VPMM_NOT_FOUND;

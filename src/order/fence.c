@@ -21,6 +21,7 @@ uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enu
     vpmm_atomic_store(&slot->rest, VPMM_FENCE_NONE);
     vpmm_atomic_store(&slot->kind, (uint32_t)kind);
     vpmm_atomic_store(&slot->wait, (uint32_t)wait);
+    vpmm_atomic_store(&slot->thread, 0);
     vpmm_atomic_store(&slot->context, context);
     slot->event = slot->queue = slot->next = 0;
     vpmm_atomic_store(&slot->number, ++order->last_generation << SLOT_BITS | number);
@@ -52,6 +53,7 @@ bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
     view_out->part = vpmm_atomic_load(&slot->part);
     view_out->rest = vpmm_atomic_load(&slot->rest);
     view_out->wait = (enum vpmm_wait)vpmm_atomic_load(&slot->wait);
+    view_out->thread = vpmm_atomic_load(&slot->thread);
     view_out->context = vpmm_atomic_load(&slot->context);
     return vpmm_atomic_load(&slot->number) == fence;
 }
@@ -140,6 +142,31 @@ enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence f
         if (view.wait > weakest)
             weakest = view.wait;
     return weakest;
+}
+
+bool vpmm_order_may_wait_host(struct vpmm_order *order, vpmm_fence fence,
+                              const struct vpmm_context *context)
+{
+    uint64_t thread = vpmm_thread_number(order);
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view)) {
+        bool is_ours = view.thread == thread || (context && view.context == context->number);
+        if (view.wait != VPMM_WAIT_OWN_CALL || !is_ours)
+            return false;
+    }
+    return true;
+}
+
+bool vpmm_order_may_wait_stream(const struct vpmm_order *order, vpmm_fence fence,
+                                const struct vpmm_stream *stream)
+{
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view))
+        if (view.wait != VPMM_WAIT_STREAM || view.context != stream->context->number)
+            return false;
+    return true;
 }
 
 void vpmm_order_facts(const struct vpmm_order *order, vpmm_fence fence,

@@ -25,7 +25,8 @@ struct vpmm_slot {
     /* enum vpmm_fence_kind. In place IS_PARKED becomes IS_CONTEXT, and IS_OPEN becomes IS_STREAM,
      * IS_CONTEXT or IS_JOINED: what the new kind needs is written before it, and read after it. */
     vpmm_atomic32 kind;
-    vpmm_atomic32 wait; /* enum vpmm_wait */
+    vpmm_atomic32 wait;   /* enum vpmm_wait */
+    vpmm_atomic64 thread; /* whose free it was, where that is recorded in the free itself */
     vpmm_atomic32 context;
     uint32_t event, queue;
     uint32_t next; /* in its queue, or in the list of joined or of open fences */
@@ -33,7 +34,7 @@ struct vpmm_slot {
 
 /* A consistent copy of a slot. */
 struct vpmm_slot_view {
-    uint64_t stream_id, begin;
+    uint64_t stream_id, begin, thread;
     vpmm_fence part, rest;
     vpmm_fence event_fence; /* of vpmm_part_next: the fence that has the part's event */
     enum vpmm_fence_kind kind;
@@ -117,6 +118,7 @@ struct vpmm_order {
     struct vpmm_condition
         calmed; /* a count of users or recorders fell to 0, or a destruction ended */
     struct vpmm_table slots, events, queues, names, captures, contexts, marks;
+    uint64_t number; /* no other order of the process has it */
     uint64_t sequence;
     uint64_t last_generation; /* of fences */
     uint64_t next_name;
@@ -291,6 +293,9 @@ void vpmm_captures_forget(struct vpmm_order *order, struct vpmm_context *context
 void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle);
 
 /* ---- streams (stream.c) ---- */
+
+/* The calling thread's; no other thread ever has it. */
+uint64_t vpmm_thread_number(struct vpmm_order *order);
 
 /* What tells apart the streams that one handle means in several threads: 0 for all but the
  * per-thread stream. */

@@ -34,7 +34,8 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
         return VPMM_NO_METADATA;
     order->driver = driver;
     order->memory = memory;
-    vpmm_atomic_store(&order->epoch, first_epoch());
+    order->number = first_epoch();
+    vpmm_atomic_store(&order->epoch, order->number);
     if (vpmm_table_init(&order->slots, sizeof(struct vpmm_slot), memory) ||
         vpmm_table_init(&order->events, sizeof(struct vpmm_event), memory) ||
         vpmm_table_init(&order->queues, sizeof(struct vpmm_queue), memory) ||

@@ -187,6 +187,15 @@ enum vpmm_wait {
 };
 /* The weakest of all parts of `fence`. A complete fence is OWN_CALL. No driver. */
 enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence fence);
+/* Whether bare CUDA made the calling thread wait on the host for all that `fence` stands for: in a
+ * cudaFree of its own, or, where it is in a cudaMalloc of `context` (NULL: it is not), in any
+ * thread's cudaFree of that context's memory. No driver. */
+bool vpmm_order_may_wait_host(struct vpmm_order *order, vpmm_fence fence,
+                              const struct vpmm_context *context);
+/* Whether `stream` may wait for it on the device: only for frees on streams of its own context. What
+ * a cudaFree waits for may need that very stream. No driver. */
+bool vpmm_order_may_wait_stream(const struct vpmm_order *order, vpmm_fence fence,
+                                const struct vpmm_stream *stream);
 
 /* Waits on the host until `fence` is complete (driver; no lock held meanwhile). INVALID for a fence
  * that may never be waited for; BROKEN and SHUT_DOWN: the device will tell everybody. A context

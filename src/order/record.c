@@ -183,6 +183,8 @@ static enum vpmm_status publish(struct vpmm_order *order, const struct attempt *
         vpmm_slot_give(order, number);
     } else {
         slot->event = attempt->event;
+        if (attempt->wait == VPMM_WAIT_OWN_CALL)
+            vpmm_atomic_store(&slot->thread, vpmm_thread_number(order));
         vpmm_atomic_store(&slot->kind, (uint32_t)kind);
         vpmm_atomic_add(&order->n_fences, !attempt->is_parked);
         *fence_out = vpmm_atomic_load(&slot->number);

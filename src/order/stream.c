@@ -17,16 +17,15 @@ static struct vpmm_name *at(const struct vpmm_order *order, uint32_t number)
     return vpmm_table_at(&order->names, number);
 }
 
-/* A number that no other thread ever has; the address of a thread's own memory would come back with
- * a later thread. */
-static uint64_t thread_number(struct vpmm_order *order)
+/* The address of a thread's own memory would come back with a later thread. */
+uint64_t vpmm_thread_number(struct vpmm_order *order)
 {
     static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-        const struct vpmm_order *order;
+        uint64_t order;
         uint64_t number;
     } self;
-    if (self.order != order) {
-        self.order = order;
+    if (self.order != order->number) {
+        self.order = order->number;
         self.number = vpmm_atomic_add(&order->n_threads, 1) + 1;
     }
     return self.number;
@@ -34,7 +33,7 @@ static uint64_t thread_number(struct vpmm_order *order)
 
 uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    return handle == VPMM_STREAM_PER_THREAD ? thread_number(order) : 0;
+    return handle == VPMM_STREAM_PER_THREAD ? vpmm_thread_number(order) : 0;
 }
 
 /* The id of a stream of a driver without ids: made at first sight, ended by the stream's

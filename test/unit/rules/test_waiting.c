@@ -154,6 +154,86 @@ static void rule_3_5_cudamalloc_never_waits_for_a_stuck_stream(void **state)
     fixture_teardown(&f);
 }
 
+/* Another thread's cudaFree leaves almost the whole device pending behind work that only the host
+ * can let go. */
+static void free_elsewhere(struct fixture *f, CUstream stream, uint64_t pages, uint32_t *flag)
+{
+    struct freeing freeing;
+    struct block p = {fixture_malloc(f, pages, NULL), pages, 1};
+    wait_for_flag(f, stream, flag);
+    block_write(f, stream, &p, NULL);
+    freeing_start(&freeing, f, p.address, NULL);
+    freeing_end(&freeing);
+    SAME(VPMM_OK, freeing.status);
+}
+
+/* Bare CUDA refuses a cudaMalloc in one context at once while another context's cudaFree waits. */
+static void rule_3_5_cudamalloc_never_waits_for_another_contexts_cudafree(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct vpmm_context *other;
+    CUcontext second;
+    uint32_t flag = 0;
+    uint64_t q;
+    rules_setup(&f);
+    free_elsewhere(&f, fixture_stream(&f, CU_STREAM_NON_BLOCKING), 80, &flag);
+    SAME(CUDA_SUCCESS, sim_ctx_create(f.sim, 0, 0, &second));
+    SAME(VPMM_OK, vpmm_order_context(f.order, NULL, &other));
+    const struct vpmm_request request = {.bytes = 80 * f.page_bytes, .context = other};
+    SAME(VPMM_NO_MEMORY, vpmm_heap_malloc(f.heap, &request, &q));
+    SAME(0, heap_count_host_waits(&f));
+    SAME(CUDA_SUCCESS, sim_ctx_set_current(f.sim, f.handle));
+    flag = 1;
+    fixture_free(&f, fixture_malloc(&f, 80, NULL), NULL);
+    SAME(1, heap_count_host_waits(&f));
+    fixture_teardown(&f);
+}
+
+/* A stream that waited on the device for another thread's cudaFree could not set the flag that the
+ * cudaFree waits for. */
+static void rule_3_5_a_stream_never_waits_for_another_threads_cudafree(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint32_t flag = 0;
+    uint64_t q;
+    rules_setup(&f);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    free_elsewhere(&f, fixture_stream(&f, CU_STREAM_NON_BLOCKING), 80, &flag);
+    SAME(VPMM_NO_MEMORY, fixture_try_malloc(&f, 80, b, &q));
+    SAME(0, heap_count_stream_waits(&f));
+    SAME(0, heap_count_host_waits(&f));
+    set_flag(&f, b, &flag);
+    SAME(CUDA_SUCCESS, sim_ctx_synchronize(f.sim));
+    fixture_free(&f, fixture_malloc(&f, 80, b), b);
+    fixture_teardown(&f);
+}
+
+/* The thread that asks has been in a cudaFree, where bare CUDA made it wait: its cudaMallocAsync
+ * makes up for that, also where the memory was another context's. */
+static void rule_3_5_a_thread_waits_for_its_own_cudafree(void **state)
+{
+    (void)state;
+    struct fixture f;
+    CUcontext second;
+    rules_setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    struct block p = {fixture_malloc(&f, 80, NULL), 80, 1};
+    block_write(&f, a, &p, NULL);
+    fixture_free(&f, p.address, NULL);
+    SAME(CUDA_SUCCESS, sim_ctx_create(f.sim, 0, 0, &second));
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    struct block q = {fixture_malloc(&f, 80, b), 80, 2};
+    SAME(1, heap_count_host_waits(&f));
+    SAME(0, heap_count_stream_waits(&f));
+    block_write(&f, b, &q, NULL);
+    fixture_free(&f, q.address, b);
+    SAME(CUDA_SUCCESS, sim_ctx_synchronize(f.sim));
+    SAME(CUDA_SUCCESS, sim_ctx_set_current(f.sim, f.handle));
+    fixture_teardown(&f);
+}
+
 /* The last owners of one extent are two streams. The next one comes after both, though it follows
  * only one: a request that cannot wait does not get it, one that can waits, and the device would
  * report work that nothing orders. */
@@ -248,6 +328,9 @@ int main(void)
         cmocka_unit_test(rule_3_5_cudamalloc_grows_within_its_slack),
         cmocka_unit_test(rule_3_5_cudamalloc_waits_for_the_oldest_cudafree_only),
         cmocka_unit_test(rule_3_5_cudamalloc_never_waits_for_a_stuck_stream),
+        cmocka_unit_test(rule_3_5_cudamalloc_never_waits_for_another_contexts_cudafree),
+        cmocka_unit_test(rule_3_5_a_stream_never_waits_for_another_threads_cudafree),
+        cmocka_unit_test(rule_3_5_a_thread_waits_for_its_own_cudafree),
         cmocka_unit_test(rule_3_6_work_under_the_second_fence_of_an_extent_is_caught),
         cmocka_unit_test(rule_3_7_neighbours_merge_when_they_are_complete_and_not_before),
     };
