@@ -148,11 +148,13 @@ configure() {
     }
 }
 
-# build FOLDER [TARGET...]: says nothing but what the compiler says.
+# build FOLDER [TARGET...]: says nothing but what the compiler says, and nothing of a link that found no make to share out
+# its work.
 build() {
     local folder=$root/$1
     shift
-    ninja -C "$folder" "$@" </dev/null | sed '/^\[[0-9]*\/[0-9]*\]/d; /^ninja: [En]/d'
+    ninja -C "$folder" "$@" </dev/null | sed -e '/^\[[0-9]*\/[0-9]*\]/d; /^ninja: [En]/d' \
+        -e '/^lto-wrapper: \(warning: using serial\|note: see the\)/d'
 }
 
 # needed_targets FOLDER [OPTION OF MESON TEST...]: what ninja has to build for the tests that --suite

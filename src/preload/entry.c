@@ -118,8 +118,7 @@ static void become_child(void)
     if (!world)
         return;
     bool had_pool = world == &passing || has_pool(world);
-    atomic_store(&passed.n[0], 0);
-    atomic_store(&passed.n[1], 0);
+    vpmm_passed_forget(&passed);
     if (world != &passing) {
         vpmm_ipc_abandon(world->ipc);
         if (had_pool)
@@ -178,14 +177,10 @@ static bool furnish(struct vpmm_world *world)
 {
     const struct vpmm_first_heap first_heap = {world, meet_first_heap};
     vpmm_config_read(&world->config, &world->complaints, NULL);
-    if (world->config.disable || !world->config.active) {
-        atomic_store(&passed.reason, VPMM_ROUTE_DISABLED);
-        return false;
-    }
-    if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK) {
-        atomic_store(&passed.reason, VPMM_ROUTE_NO_VMM);
-        return false;
-    }
+    if (world->config.disable || !world->config.active)
+        return vpmm_passed_because(&passed, VPMM_ROUTE_DISABLED);
+    if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
+        return vpmm_passed_because(&passed, VPMM_ROUTE_NO_VMM);
     vpmm_log_set_level((int)world->config.log_level);
     world->has_arena = madvise(&vpmm_present, sizeof vpmm_present, MADV_WIPEONFORK) == 0 &&
                        vpmm_arena_create(&world->arena, VPMM_ARENA_BYTES, vpmm_report_version,

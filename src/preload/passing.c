@@ -10,6 +10,18 @@ struct options {
     struct vpmm_complaints complaints;
 };
 
+bool vpmm_passed_because(struct vpmm_passed *passed, enum vpmm_route reason)
+{
+    atomic_store(&passed->reason, reason);
+    return false;
+}
+
+void vpmm_passed_forget(struct vpmm_passed *passed)
+{
+    atomic_store(&passed->n[0], 0);
+    atomic_store(&passed->n[1], 0);
+}
+
 void vpmm_passed_report(const struct vpmm_passed *passed)
 {
     struct vpmm_report_requests requests = {0};

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What the tests of the command share: the command itself, and preloaded processes that are told what to do."""
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,9 +34,19 @@ def clean_environment(**more):
     return env
 
 
+@functools.lru_cache(maxsize=None)
+def public_command():
+    """A copy of the command that every user can start, also where the checkout is its owner's alone."""
+    folder = tempfile.mkdtemp(prefix="vpmm-public-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.chmod(folder, 0o755)
+    return shutil.copy(command, folder)
+
+
 def vpmm(*arguments, status=0, user=None, **environment):
     """The command, ended; `status` None: with any status."""
-    done = subprocess.run([command, *map(str, arguments)], env=clean_environment(**environment), capture_output=True,
+    program = command if user is None else public_command()
+    done = subprocess.run([program, *map(str, arguments)], env=clean_environment(**environment), capture_output=True,
                           text=True, timeout=PATIENCE_S, user=user)
     assert status is None or done.returncode == status, (arguments, done)
     return done
