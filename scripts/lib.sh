@@ -157,8 +157,8 @@ build() {
         -e '/^lto-wrapper: \(warning: using serial\|note: see the\)/d'
 }
 
-# needed_targets FOLDER [OPTION OF MESON TEST...]: what ninja has to build for the tests that --suite
-# and --no-suite pick.
+# needed_targets FOLDER [OPTION OF MESON TEST...]: what ninja has to build for the tests that
+# --suite and --no-suite pick.
 needed_targets() {
     python3 - "$root/$1" "${@:2}" <<'PYTHON'
 import json, os, sys
@@ -180,8 +180,9 @@ for test in described("tests"):
     is_wanted = not picked("--suite") or suites & picked("--suite")
     if is_wanted and not suites & picked("--no-suite"):
         needed.update(test["depends"])
-paths = [path for target in described("targets") if target["id"] in needed for path in target["filename"]]
-print(*(os.path.relpath(path, folder) for path in paths), sep="\n")
+for target in described("targets"):
+    for path in target["filename"] if target["id"] in needed else ():
+        print(os.path.relpath(path, folder))
 PYTHON
 }
 

@@ -243,6 +243,28 @@ void fixture_params_cache(struct fixture_params *params)
     params->heap.page_bytes = 16 * MIB;
 }
 
+void fixture_setup_default(struct fixture *fixture)
+{
+    struct fixture_params params;
+    fixture_params_default(&params);
+    fixture_setup(fixture, &params);
+}
+
+void fixture_setup_cache(struct fixture *fixture)
+{
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    fixture_setup(fixture, &params);
+}
+
+void fixture_setup_eager(struct fixture *fixture)
+{
+    struct fixture_params params;
+    fixture_params_cache(&params);
+    params.sim.eager = true;
+    fixture_setup(fixture, &params);
+}
+
 uint64_t fixture_hits(struct fixture *fixture)
 {
     struct vpmm_heap_counts counts;

@@ -41,6 +41,11 @@ void fixture_params_default(struct fixture_params *params);
 /* The same with 16 MiB pages, of which front caches hold blocks of up to 64. */
 void fixture_params_cache(struct fixture_params *params);
 void fixture_setup(struct fixture *fixture, const struct fixture_params *params);
+/* The same with the parameters that most tests use: the default ones; those for front caches; and
+ * those with a device whose work is done as soon as nothing holds it back. */
+void fixture_setup_default(struct fixture *fixture);
+void fixture_setup_cache(struct fixture *fixture);
+void fixture_setup_eager(struct fixture *fixture);
 /* Drains the device, frees nothing by itself; asserts a clean audit, that what the heap told adds
  * up to what it counts, and that nothing is left over. */
 void fixture_teardown(struct fixture *fixture);

@@ -13,27 +13,11 @@
 
 #define PAGE (16 * MIB)
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    fixture_setup(fixture, &params);
-}
-
-/* Work is done as soon as nothing holds it back. */
-static void setup_eager(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    params.sim.eager = true;
-    fixture_setup(fixture, &params);
-}
-
 static void many_frees_share_an_event(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, 4, a);
     uint64_t before = fixture_records(&f);
@@ -49,7 +33,7 @@ static void a_streams_first_batches_are_short(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t before = fixture_records(&f);
     for (uint64_t n_batches = 1; n_batches <= 5; n_batches++) {
@@ -68,7 +52,7 @@ static void a_batch_is_closed_at_so_many_bytes(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     uint64_t p[6];
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 128; i++)
@@ -87,7 +71,7 @@ static void a_long_batch_is_not_closed_for_its_bytes(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 2047; i++)
         fixture_cycle(&f, 4, a);
@@ -109,7 +93,7 @@ static void a_streams_own_misses_do_not_hurry_it(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 128; i++)
         fixture_cycle(&f, 6, a);
@@ -127,7 +111,7 @@ static void batches_grow_again_after_anothers_request(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, 4, a);
@@ -195,7 +179,7 @@ static void a_free_on_the_legacy_stream_leaves_its_mark(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     fixture_cycle(&f, 4, CU_STREAM_LEGACY);
     uint64_t p = fixture_malloc(&f, 4, CU_STREAM_LEGACY);
     uint64_t before = sim_calls(f.sim, "cuEventRecord");
@@ -213,7 +197,7 @@ static void what_the_record_of_a_batch_met_is_told(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, 4, a);
@@ -232,7 +216,7 @@ static void lanes_are_gathered_before_the_pool_grows(void **state)
 {
     (void)state;
     struct fixture f;
-    setup_eager(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream c = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
@@ -255,7 +239,7 @@ static void a_lane_that_changes_hands_gives_its_pages_back(void **state)
 {
     (void)state;
     struct fixture f;
-    setup_eager(&f);
+    fixture_setup_eager(&f);
     static uint64_t blocks[VPMM_LANES + 1];
     CUstream streams[VPMM_LANES + 1];
     for (unsigned i = 0; i <= VPMM_LANES; i++) {
@@ -291,7 +275,7 @@ static void what_lanes_hold_can_be_given_back(void **state)
 {
     (void)state;
     struct fixture f;
-    setup_eager(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, 4, a);
     vpmm_heap_reap(f.heap);

@@ -14,13 +14,6 @@
 #define PAGE (16 * MIB)
 #define SHARE 64 /* a larger region is not cached */
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    fixture_setup(fixture, &params);
-}
-
 /* Whether a request of that stream is served from its lane. */
 static bool is_hit(struct fixture *f, uint64_t pages, CUstream stream)
 {
@@ -35,7 +28,7 @@ static void a_hit_and_a_free_need_neither_driver_nor_lock(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     struct vpmm_stream known;
     struct vpmm_request request = {.bytes = 4 * PAGE, .context = f.context, .stream = &known};
@@ -61,7 +54,7 @@ static void only_the_exact_size_is_a_hit(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, 4, a);
     assert_false(is_hit(&f, 3, a));
@@ -78,7 +71,7 @@ static void only_the_stream_that_freed_is_served(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -103,7 +96,7 @@ static void a_block_of_another_streams_past_is_not_cached(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -124,7 +117,7 @@ static void a_lane_holds_so_many_and_no_more(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t blocks[VPMM_LANE_REGIONS + 8];
     for (unsigned i = 0; i < VPMM_LANE_REGIONS + 8; i++)
@@ -154,7 +147,7 @@ static void a_large_share_of_the_device_is_not_cached(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_cycle(&f, SHARE, a);
     assert_true(is_hit(&f, SHARE, a));
@@ -167,7 +160,7 @@ static void nothing_is_cached_while_a_capture_is_under_way(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream c = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     vpmm_stream_handle handle = (vpmm_stream_handle)c;
@@ -214,7 +207,7 @@ static void memory_of_cudamalloc_is_cached_by_the_stream_that_frees_it(void **st
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     struct vpmm_region_view view;
     uint64_t p = fixture_malloc(&f, 4, NULL);
@@ -234,7 +227,7 @@ static void memory_of_a_lane_can_be_freed_by_cudafree(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     fixture_cycle(&f, 4, a);
@@ -254,7 +247,7 @@ static void what_is_cached_cannot_be_freed_again(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
     assert_int_equal(fixture_try_free(&f, p + PAGE, a), VPMM_NOT_FOUND);
@@ -282,7 +275,7 @@ static void no_two_allocations_have_one_id(void **state)
     };
     static uint64_t ids[N];
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream streams[3] = {fixture_stream(&f, CU_STREAM_NON_BLOCKING),
                            fixture_stream(&f, CU_STREAM_NON_BLOCKING), NULL};
     for (int i = 0; i < N; i++) {
@@ -306,7 +299,7 @@ static void without_an_open_fence_a_free_goes_to_the_pool(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_cache(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     struct vpmm_stream known;
     enum vpmm_status status;

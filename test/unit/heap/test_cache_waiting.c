@@ -11,15 +11,6 @@
 
 #include <cmocka.h>
 
-/* What no work keeps waiting is complete at once. */
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    params.sim.eager = true;
-    fixture_setup(fixture, &params);
-}
-
 /* A block whose lane is there already, so that only the lane is asked. */
 static uint64_t block_with_lane(struct fixture *f, uint64_t pages)
 {
@@ -31,7 +22,7 @@ static void a_pair_is_a_record_and_a_query(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     struct vpmm_request request = {.bytes = 4 * f.page_bytes, .context = f.context};
     enum vpmm_status waited;
     uint64_t p = block_with_lane(&f, 4);
@@ -59,7 +50,7 @@ static void what_is_in_use_is_not_handed_out(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     uint64_t p = block_with_lane(&f, 4);
@@ -77,7 +68,7 @@ static void an_older_one_that_is_complete_serves(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     uint64_t keep = fixture_malloc(&f, 1, NULL);
@@ -100,7 +91,7 @@ static void it_never_costs_memory(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = block_with_lane(&f, 4);
     uint64_t held = fixture_totals(&f).held_pages;
@@ -122,7 +113,7 @@ static void a_context_has_a_lane_of_its_own(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUcontext second;
     struct vpmm_context *theirs;
     uint64_t p = block_with_lane(&f, 4);
@@ -146,7 +137,7 @@ static void what_cudamallocasync_gave_is_the_pools(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     enum vpmm_status waited;
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
@@ -159,7 +150,7 @@ static void a_full_lane_makes_room(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t p[VPMM_LANE_REGIONS + 2];
     unsigned n = VPMM_LANE_REGIONS + 2;
     for (unsigned i = 0; i < n; i++)
@@ -180,7 +171,7 @@ static void what_is_cached_cannot_be_freed_again(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t p = block_with_lane(&f, 4);
     fixture_free(&f, p, NULL);
     assert_int_equal(fixture_try_free(&f, p, NULL), VPMM_NOT_FOUND);
@@ -198,7 +189,7 @@ static void frees_alone_use_events_again(void **state)
     static uint64_t p[BLOCKS];
     struct fixture f;
     struct vpmm_order_totals totals;
-    setup(&f);
+    fixture_setup_eager(&f);
     for (unsigned i = 0; i < BLOCKS; i++)
         p[i] = fixture_malloc(&f, 1, NULL);
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -212,7 +203,7 @@ static void a_context_that_is_gone_has_no_lane(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     enum vpmm_status waited;
     CUcontext second;
     struct vpmm_context *theirs;

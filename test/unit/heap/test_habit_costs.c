@@ -12,14 +12,6 @@
 
 #define PAGE (16 * MIB)
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    params.sim.eager = true;
-    fixture_setup(fixture, &params);
-}
-
 /* One more lane than those with habits. */
 #define STREAMS (VPMM_HABIT_LANES + 1)
 
@@ -35,7 +27,7 @@ static void a_habit_uses_events_again(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 200; i++)
         fixture_cycle(&f, 100, a);
@@ -48,7 +40,7 @@ static void a_habit_of_cudamalloc_leaves_other_lanes_alone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
     fixture_cycle(&f, 100, NULL);
@@ -107,7 +99,7 @@ static void many_streams_have_no_habits_in_their_lanes(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream streams[STREAMS];
     for (unsigned i = 0; i < STREAMS; i++) {
         streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);

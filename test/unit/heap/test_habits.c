@@ -13,14 +13,6 @@
 
 #define PAGE (16 * MIB)
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    params.sim.eager = true;
-    fixture_setup(fixture, &params);
-}
-
 static struct vpmm_heap_counts counts_of(struct fixture *f)
 {
     struct vpmm_heap_counts counts;
@@ -71,7 +63,7 @@ static void a_round_that_recurs_is_served_where_it_was(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     expect_the_same_again(&f, a, a, true);
     fixture_teardown(&f);
@@ -81,7 +73,7 @@ static void so_is_one_of_cudamalloc(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     expect_the_same_again(&f, NULL, NULL, true);
     fixture_teardown(&f);
 }
@@ -90,7 +82,7 @@ static void so_is_one_whose_blocks_another_stream_frees(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     expect_the_same_again(&f, a, b, true);
@@ -102,7 +94,7 @@ static void the_lane_gives_what_the_habit_says(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
     uint64_t q = fixture_malloc(&f, 4, a);
@@ -122,7 +114,7 @@ static void a_lane_gives_up_no_more_than_a_habit_is_about(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 8, a);
     fixture_free(&f, p, a);
@@ -149,7 +141,7 @@ static void what_a_habit_leaves_is_for_habits_alone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 8, a);
     fixture_free(&f, p, a);
@@ -176,7 +168,7 @@ static void a_habit_in_the_lane_leaves_the_pool_alone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 8, a);
     fixture_free(&f, p, a);
@@ -199,7 +191,7 @@ static void a_habit_of_cudamalloc_is_looked_for_in_all_lanes(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, NULL);
     uint64_t q = fixture_malloc(&f, 100, NULL);
@@ -235,7 +227,7 @@ static void a_set_keeps_as_many_as_it_has_ways(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
         vpmm_habit_keep(f.heap->habits, i * VPMM_HABIT_SETS, i * PAGE);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
@@ -257,7 +249,7 @@ static void halves_of_two_habits_are_none(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 0);
     vpmm_habit_keep(f.heap->habits, 5, 3 * PAGE);
     vpmm_habit_keep(f.heap->habits, 5 + VPMM_HABIT_SETS, 4 * PAGE);
@@ -275,7 +267,7 @@ static void each_stream_has_its_own(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -301,7 +293,7 @@ static void the_layout_is_what_is_live(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     assert_int_equal(vpmm_habit_layout(f.heap), 0);

@@ -13,14 +13,6 @@
 
 #include <cmocka.h>
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_cache(&params);
-    params.sim.eager = true;
-    fixture_setup(fixture, &params);
-}
-
 static uint64_t id_of(struct fixture *f, uint64_t address)
 {
     struct vpmm_region_view view;
@@ -61,7 +53,7 @@ static void only_what_was_exported_is_leased(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t p = fixture_malloc(&f, 4, NULL), id = id_of(&f, p);
     assert_int_equal(lease(&f, p, id), VPMM_NOT_FOUND);
     assert_true(vpmm_heap_export(f.heap, p, id));
@@ -82,7 +74,7 @@ static void a_free_waits_for_the_last_lease(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     for (int with_stream = 0; with_stream < 2; with_stream++) {
         CUstream stream = with_stream ? fixture_stream(&f, CU_STREAM_NON_BLOCKING) : NULL;
         uint64_t id, p = exported(&f, 4, stream, &id);
@@ -111,7 +103,7 @@ static void a_lease_that_ends_first_holds_nothing_up(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t id, p = exported(&f, 4, NULL, &id);
     assert_int_equal(lease(&f, p, id), VPMM_OK);
     vpmm_heap_unlease(f.heap, p, id);
@@ -127,7 +119,7 @@ static void the_fence_of_the_free_still_counts(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     volatile bool gate = false;
     CUstream stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t id, p = exported(&f, 4, NULL, &id);
@@ -148,7 +140,7 @@ static void what_is_withheld_is_left_alone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t id, start, end, p = exported(&f, 4, NULL, &id), q;
     assert_int_equal(vpmm_heap_lease(f.heap, p, id, &start, &end), VPMM_OK);
     assert_true(start <= p && p + 4 * f.page_bytes <= end);
@@ -174,7 +166,7 @@ static void the_end_of_a_context_is_a_free(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t id, p = exported(&f, 4, NULL, &id);
     assert_int_equal(lease(&f, p, id), VPMM_OK);
     vpmm_heap_context_gone(f.heap, vpmm_context_id(f.context));
@@ -189,7 +181,7 @@ static void without_metadata_there_is_no_lease(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t id, p = exported(&f, 4, NULL, &id);
     vpmm_atomic_store(&f.maps_until_failure, 1);
     assert_int_equal(lease(&f, p, id), VPMM_NO_METADATA);
@@ -207,7 +199,7 @@ static void many_leases_end_in_any_order(void **state)
         N = 40
     };
     struct fixture f;
-    setup(&f);
+    fixture_setup_eager(&f);
     uint64_t blocks[N], ids[N];
     struct vpmm_heap_counts counts;
     for (int i = 0; i < N; i++) {
@@ -262,7 +254,7 @@ static void a_lease_and_a_free_may_meet(void **state)
     (void)state;
     struct fixture f;
     pthread_t thread;
-    setup(&f);
+    fixture_setup_eager(&f);
     struct race race = {.fixture = &f};
     struct vpmm_request request = {.bytes = 4 * f.page_bytes, .context = f.context};
     assert_int_equal(pthread_create(&thread, NULL, lease_on, &race), 0);

@@ -9,18 +9,11 @@
 
 #include <cmocka.h>
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_default(&params);
-    fixture_setup(fixture, &params);
-}
-
 static void test_sizes_that_are_refused(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t address = 42;
     const struct vpmm_request nothing = {.bytes = 0, .context = f.context};
     const struct vpmm_request huge = {.bytes = (uint64_t)1 << 50, .context = f.context};
@@ -37,7 +30,7 @@ static void test_frees_that_are_refused(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 3, NULL);
     assert_int_equal(fixture_try_free(&f, p + 1, NULL), VPMM_NOT_FOUND);
     assert_int_equal(fixture_try_free(&f, p + f.page_bytes, NULL), VPMM_NOT_FOUND);
@@ -55,7 +48,7 @@ static void test_full_device_waits_on_the_device(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -80,7 +73,7 @@ static void test_full_device_fails_and_recovers(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 60, NULL);
     uint64_t q = 0;
     assert_int_equal(fixture_try_malloc(&f, 10, NULL, &q), VPMM_NO_MEMORY);
@@ -163,7 +156,7 @@ static void test_trim(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 4, NULL);
     uint64_t q = fixture_malloc(&f, 4, NULL);
     fixture_free(&f, p, NULL);
@@ -184,7 +177,7 @@ static void test_trim_keeps_so_much(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 8, NULL);
     uint64_t q = fixture_malloc(&f, 4, NULL);
     fixture_free(&f, p, NULL);
@@ -204,7 +197,7 @@ static void test_context_gone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUcontext second;
     struct vpmm_context *context;
     assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);

@@ -10,20 +10,13 @@
 
 #include <cmocka.h>
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_default(&params);
-    fixture_setup(fixture, &params);
-}
-
 /* The table's first row: the freeing stream gets the pages at once, everybody else only when the
  * work is done. */
 static void test_stream_free(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
@@ -50,7 +43,7 @@ static void test_host_free(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -79,7 +72,7 @@ static void test_host_malloc_waits_instead_of_growing(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, NULL);
     fixture_work(&f, a, p, 4, true, NULL);
@@ -99,7 +92,7 @@ static void test_host_malloc_does_not_wait_for_streams(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     uint64_t p = fixture_malloc(&f, 4, a);
@@ -118,7 +111,7 @@ static void test_flag_of_the_next_owner(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint32_t flag = 0;
@@ -214,7 +207,7 @@ static void test_legacy_stream_orders_blocking_streams(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream first = fixture_stream(&f, CU_STREAM_DEFAULT);
     CUstream second = fixture_stream(&f, CU_STREAM_DEFAULT);
     volatile bool gate = false;
@@ -240,7 +233,7 @@ static void test_prior_fence_is_carried_on(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -263,7 +256,7 @@ static void test_free_during_a_capture_is_parked(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, NULL);
     struct vpmm_context *ticket = vpmm_order_capture_begin(f.order, (vpmm_stream_handle)a);
@@ -295,7 +288,7 @@ static void test_a_stream_that_was_long_busy_is_asked_again(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;

@@ -12,18 +12,11 @@
 
 #include <cmocka.h>
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_default(&params);
-    fixture_setup(fixture, &params);
-}
-
 static void a_request_is_rounded_up_to_whole_pages(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     const struct {
         uint64_t bytes, pages;
     } cases[] = {{1, 1}, {GIB - 1, 1}, {GIB, 1}, {GIB + 1, 2}, {2 * GIB - 1, 2}, {2 * GIB, 2}};
@@ -43,7 +36,7 @@ static void a_free_waits_for_its_own_stream(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -64,7 +57,7 @@ static void a_free_under_another_context_waits_for_the_owner(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUcontext second;
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
@@ -107,7 +100,7 @@ static void a_request_that_fails_leaves_the_threads_capture_mode(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 60, NULL);
     uint64_t q;
     (void)exchange_mode(&f, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -123,7 +116,7 @@ static void cudas_default_pool_makes_room(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUmemoryPool pool;
     cuuint64_t all = UINT64_MAX;
     CUdeviceptr theirs;
@@ -189,7 +182,7 @@ static void what_cannot_be_undone_is_quarantined(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p;
     sim_fault_set(f.sim, "cuMemSetAccess", 1, CUDA_ERROR_INVALID_VALUE, false);
     sim_fault_set(f.sim, "cuMemUnmap", 1, CUDA_ERROR_INVALID_VALUE, false);
@@ -220,7 +213,7 @@ static void a_join_without_memory_puts_the_last_owner_first(void **state)
     bool has_failed = false;
     for (unsigned n_left = 8; n_left > 0; n_left--) {
         struct fixture f;
-        setup(&f);
+        fixture_setup_default(&f);
         CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
         CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
         CUstream c = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
@@ -250,7 +243,7 @@ static void an_extent_that_cannot_be_moved_is_left_where_it_is(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 3, NULL);
     uint64_t wall = fixture_malloc(&f, 1, NULL);
     uint64_t q = fixture_malloc(&f, 3, NULL);
@@ -286,7 +279,7 @@ static void a_relief_waits_only_where_it_may(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     uint64_t p = fixture_malloc(&f, 4, NULL);
@@ -307,7 +300,7 @@ static void a_relief_comes_to_an_end(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     struct vpmm_relief relief = {.bytes = GIB, .may_wait = true, .may_poll = true};
     unsigned n = 0;
     do {
@@ -326,7 +319,7 @@ static void a_full_device_does_not_wait_for_what_is_lost(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t p = fixture_malloc(&f, 4, NULL);
     uint64_t q = fixture_malloc(&f, 50, NULL);
     uint64_t r;

@@ -8,20 +8,13 @@
 
 #include <cmocka.h>
 
-static void setup(struct fixture *fixture)
-{
-    struct fixture_params params;
-    fixture_params_default(&params);
-    fixture_setup(fixture, &params);
-}
-
 /* Bare cudaFree of cudaMallocAsync memory does not wait, so no cudaMalloc does in its place: what
  * runs may end only after that. */
 static void test_free_of_async_memory_is_not_waited_for(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;
     uint64_t p = fixture_malloc(&f, 4, a);
@@ -40,7 +33,7 @@ static void test_free_after_the_owner_is_gone(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     CUcontext second;
     assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);
     CUstream theirs = fixture_stream(&f, CU_STREAM_NON_BLOCKING);

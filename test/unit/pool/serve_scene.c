@@ -1,29 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "serve_scene.h"
 
-#define MIB ((uint64_t)1 << 20)
-
-struct world w;
 vpmm_fence old, young;
 
 void use_extents_of(uint64_t extent_pages, uint64_t root_pages)
 {
     world_finish(&w);
     world_init(&w, 2 * MIB, extent_pages, root_pages);
-}
-
-int set_up(void **state)
-{
-    (void)state;
-    world_init(&w, 2 * MIB, 1, 256);
-    return 0;
-}
-
-int tear_down(void **state)
-{
-    (void)state;
-    world_finish(&w);
-    return 0;
 }
 
 struct vpmm_region_view at(uint64_t page)

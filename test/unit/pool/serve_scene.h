@@ -3,14 +3,10 @@
 #ifndef VPMM_TEST_POOL_SERVE_SCENE_H
 #define VPMM_TEST_POOL_SERVE_SCENE_H
 
-#include "world.h"
+#include "scene.h"
 
-extern struct world w;
 extern vpmm_fence old, young;
 
-/* Before and after each test: extents of one page. */
-int set_up(void **state);
-int tear_down(void **state);
 /* Another world. */
 void use_extents_of(uint64_t extent_pages, uint64_t root_pages);
 
@@ -22,7 +18,5 @@ struct vpmm_region_view at(uint64_t page);
 /* Stream 1 gets the pages, and then all looks like that. */
 void serve(uint64_t page, uint64_t pages, const char *layout);
 void refuse(uint64_t page, uint64_t pages, uint64_t stream);
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 #endif

@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Extents of several pages: who must wait for whom, what moves whole, and what is given back. */
-#include "world.h"
-
-#define MIB ((uint64_t)1 << 20)
-
-static struct world w;
-
-static int set_up(void **state)
-{
-    (void)state;
-    world_init(&w, 2 * MIB, 1, 256);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_finish(&w);
-    return 0;
-}
+#include "scene.h"
 
 /* A world of extents of up to 4 pages. */
 static void use_extents_of_4(void)
@@ -303,8 +285,6 @@ static void trim_without_metadata_takes_fewer(void **state)
     assert_int_equal(used, n);
     assert_string_equal(world_layout(&w), "[-3][1]");
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 /* Of 1 GiB each, and the last one partly from what is free at the end. */
 static void a_row_of_large_blocks_is_cut_once_from_the_fifth_on(void **state)

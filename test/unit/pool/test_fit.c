@@ -1,25 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests that mapped pages serve as they lie: which region is taken, and which neighbours become
  * one. */
-#include "world.h"
-
-#define MIB ((uint64_t)1 << 20)
-
-static struct world w;
-
-static int set_up(void **state)
-{
-    (void)state;
-    world_init(&w, 2 * MIB, 1, 256);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_finish(&w);
-    return 0;
-}
+#include "scene.h"
 
 static vpmm_fence pending(void)
 {
@@ -293,8 +275,6 @@ static void a_join_without_memory_fails_before_any_change(void **state)
     w.joins_fail = false;
     assert_int_equal(world_try(&w, 6, 1, UINT64_MAX, NULL, &page), VPMM_OK);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {

@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests that are stitched together from what is free and what is new, in extents of one page. */
-#include "world.h"
-
-#define MIB ((uint64_t)1 << 20)
-
-static struct world w;
-
-static int set_up(void **state)
-{
-    (void)state;
-    world_init(&w, 2 * MIB, 1, 256);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_finish(&w);
-    return 0;
-}
+#include "scene.h"
 
 static void growing_steps_lose_no_address_space(void **state)
 {
@@ -261,8 +243,6 @@ static void a_plan_takes_a_run_that_has_become_long_enough(void **state)
     assert_int_equal(address, world_address(&w, a));
     assert_string_equal(world_layout(&w), "[6][-1]");
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {

@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Old addresses that nobody has asked for again: in which order they are given up. */
-#include "world.h"
-
-#define MIB ((uint64_t)1 << 20)
-
-static struct world w;
-
-static int set_up(void **state)
-{
-    (void)state;
-    world_init(&w, 2 * MIB, 1, 256);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_finish(&w);
-    return 0;
-}
+#include "scene.h"
 
 /* The older of two zombies loses its low end to a request, which leaves a third, the youngest. */
 static void what_is_left_of_a_zombie_is_as_old_as_the_whole(void **state)
@@ -51,8 +33,6 @@ static void what_is_left_of_a_zombie_is_as_old_as_the_whole(void **state)
     world_check(&w);
     assert_string_equal(world_layout(&w), "[*3][1][2][*2][1][*2][-3][4]");
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
