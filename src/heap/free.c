@@ -2,9 +2,9 @@
 #include "heap/internal.h"
 
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
- * outlive that; then of the current one, whose work may use it. False where nobody can tell which
- * that is. Sets `*wait_out` where it waited. Bare CUDA waits for nothing where the memory came from
- * cudaMallocAsync: it takes all use to be over. */
+ * outlive that; then of the current one, whose work may use it, or of all where nobody can tell
+ * which that is. False without memory. Sets `*wait_out` where it waited. Bare CUDA waits for
+ * nothing where the memory came from cudaMallocAsync: it takes all use to be over. */
 static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
                         vpmm_fence *fence_out, enum vpmm_status *wait_out)
 {
@@ -19,7 +19,8 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
         *wait_out = status;
     vpmm_context_handle current;
     return !status || status == VPMM_CONTEXT_GONE ||
-           heap->driver->context_current(heap->driver->self, &current) == VPMM_NO_CONTEXT;
+           heap->driver->context_current(heap->driver->self, &current) == VPMM_NO_CONTEXT ||
+           (status != VPMM_NO_METADATA && !vpmm_order_fence_all(heap->order, fence_out));
 }
 
 static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
@@ -122,6 +123,30 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
     vpmm_atomic_add(&heap->frees, 1);
     vpmm_atomic_add(&heap->lost_pages, region.pages);
     vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
+    return true;
+}
+
+bool vpmm_heap_free_unknown(struct vpmm_heap *heap, uint64_t address)
+{
+    struct vpmm_region_view region;
+    struct vpmm_order *order = heap->order;
+    vpmm_fence fence;
+    bool is_fenced = !vpmm_order_fence_all(order, &fence);
+    if (vpmm_pool_claim(heap->pool, address, &region))
+        return false;
+    vpmm_atomic_add(&heap->frees, 1);
+    vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
+    if (is_fenced && vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE) {
+        fence = vpmm_order_join(order, region.fence, fence);
+        is_fenced = fence != VPMM_FENCE_NONE;
+    }
+    if (!is_fenced) {
+        vpmm_atomic_add(&heap->lost_pages, region.pages);
+        return true;
+    }
+    vpmm_lock_take(&heap->lock);
+    vpmm_lease_release(heap, &region, fence, 0);
+    vpmm_lock_give(&heap->lock);
     return true;
 }
 

@@ -109,6 +109,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t
                                                 const struct vpmm_stream *stream,
                                                 enum vpmm_status *wait_out);
 
+/* Frees the live region that starts exactly at `address` where nobody can tell on which stream: it
+ * is used again when all work of all contexts is complete. False where there is none (driver). */
+bool vpmm_heap_free_unknown(struct vpmm_heap *heap, uint64_t address);
+
 /* Frees the live region that starts exactly at `address` where nobody can tell what its reuse must
  * wait for: it is never used again. False where there is none. No driver. */
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);

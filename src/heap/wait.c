@@ -85,5 +85,7 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm
     vpmm_atomic_add(&heap->host_waits, 1);
     vpmm_heap_tell_wait(heap, NULL, begin_ns);
     vpmm_heap_settle_all(heap);
-    return status;
+    /* A driver that is out of memory for the wait says nothing of the request, which would wait for
+     * the same fence for ever. */
+    return status == VPMM_NO_MEMORY ? VPMM_FAILED : status;
 }

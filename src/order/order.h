@@ -108,6 +108,12 @@ vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_s
 vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
                                     bool bare_waits, enum vpmm_status *status_out);
 
+/* A fence for all work queued in any context until now, where nobody can tell in which: what is
+ * parked in each context that has a record, the current one included where that can be had
+ * (driver). Nobody waits for it. VPMM_FENCE_NONE where there is no such context. NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_fence_all(struct vpmm_order *order,
+                                                      vpmm_fence *fence_out);
+
 /* ---- batches: frees of one stream that share one fence ---- */
 
 /* A fence of `stream` that is open: it stands for the work queued before whatever free joins it,

@@ -11,6 +11,7 @@
 #include "preload/original.h"
 #include "preload/passing.h"
 #include "preload/pitch.h"
+#include "preload/stream.h"
 #include "report/report.h"
 
 #include <errno.h>
@@ -46,6 +47,7 @@ static _Atomic(struct vpmm_world *) made_world;
 static struct vpmm_world passing;
 static struct vpmm_passed passed = {.reason = VPMM_ROUTE_OTHER};
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
+static _Thread_local bool is_served __attribute__((tls_model("initial-exec")));
 static _Thread_local struct vpmm_recorder_writer writer __attribute__((tls_model("initial-exec")));
 struct vpmm_tracing vpmm_no_tracing;
 
@@ -275,6 +277,24 @@ void vpmm_entry_passed(bool is_async)
         atomic_fetch_add_explicit(&passed.n[is_async], 1, memory_order_relaxed);
 }
 
+/* The driver runs host functions on threads of its own, so a thread that was served once is always
+ * served. A thread without a context can be served on any stream. */
+VPMM_APART static bool is_refused(void)
+{
+    CUresult result = vpmm_context_answer();
+    is_served = result == CUDA_SUCCESS;
+    return !is_served && result != CUDA_ERROR_INVALID_CONTEXT;
+}
+
+struct vpmm_router *vpmm_enter_served(void)
+{
+    struct vpmm_router *router = vpmm_enter();
+    if (!router || is_served || !is_refused())
+        return router;
+    vpmm_leave();
+    return NULL;
+}
+
 /* A program may ask before its driver is loaded: then only its options tell. */
 static bool may_have_router(void)
 {
@@ -363,22 +383,6 @@ CUcontext vpmm_entry_primary(CUdevice device)
 struct vpmm_pitches *vpmm_entry_pitches(void)
 {
     return &world_or_null()->pitches;
-}
-
-struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool pool,
-                                        int *device_out)
-{
-    CUmemoryPool default_pool;
-    struct vpmm_mempool *known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
-    for (int device = 0; device < VPMM_DEVICES_MAX && !known && pool; device++) {
-        if (VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &default_pool, device) != CUDA_SUCCESS)
-            return NULL;
-        if (default_pool != pool)
-            continue;
-        vpmm_router_mempool_default(router, vpmm_mempool_of(pool), device);
-        known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
-    }
-    return known;
 }
 
 /* At exit: no driver call; no message but where what the user asked for cannot go. */

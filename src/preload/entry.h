@@ -19,6 +19,9 @@
  * had a pool, or a call out of our own code. */
 struct vpmm_router *vpmm_enter(void);
 void vpmm_leave(void);
+/* The same for a call that allocates or frees. NULL too where the driver refuses every call of the
+ * thread with a code of its own, as inside a host function (driver, once a thread). */
+struct vpmm_router *vpmm_enter_served(void);
 
 /* Counts a request for which vpmm_enter answered NULL, unless our own code made it. */
 void vpmm_entry_passed(bool is_async);

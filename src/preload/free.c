@@ -6,8 +6,19 @@
 #include "preload/original.h"
 #include "preload/stream.h"
 
+/* What the original answers to such a call, whatever the block: it is asked about no allocation, so
+ * CUDA_SUCCESS stands for a refusal of the address alone. */
+static CUresult ask_original(vpmm_stream_handle stream)
+{
+    CUresult result =
+        stream ? VPMM_ORIGINAL(cuMemFreeAsync, VPMM_NO_ALLOCATION, (CUstream)(void *)stream)
+               : VPMM_ORIGINAL(cuMemFree_v2, VPMM_NO_ALLOCATION);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
 /* Of the driver's refusals, those that depend on a capture come before any look at the address. A
- * device that is broken, or a driver that is gone, has its own code: the original tells it. */
+ * device that is broken, or a driver that is gone, has its own code, and so may have whatever the
+ * library does not know: the original tells it. */
 static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream_handle stream,
                     CUresult *result_out)
 {
@@ -22,8 +33,16 @@ static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream
         if (*result_out != CUDA_SUCCESS)
             return true;
     }
-    return vpmm_router_free(router, address, stream, &status) == VPMM_FREED &&
-           status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;
+    enum vpmm_free_answer answer = vpmm_router_free(router, address, stream, &status);
+    if (answer == VPMM_FREE_IN_DOUBT) {
+        *result_out = ask_original(stream);
+        if (*result_out != CUDA_SUCCESS)
+            return true;
+        answer = vpmm_router_free_anyhow(router, address, stream, &status);
+    }
+    if (answer == VPMM_FREED && (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN))
+        *result_out = ask_original(stream);
+    return answer == VPMM_FREED;
 }
 
 /* True when `*result_out` is the program's answer; false when the original has to give it. `call`
@@ -31,7 +50,7 @@ static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream
 static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handle stream,
                   CUresult *result_out)
 {
-    struct vpmm_router *router = address ? vpmm_enter() : NULL;
+    struct vpmm_router *router = address ? vpmm_enter_served() : NULL;
     bool is_served = false;
     if (router) {
         is_served = release(router, address, stream, result_out);

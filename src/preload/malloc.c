@@ -79,7 +79,7 @@ static struct answer serve(struct vpmm_call *call, struct vpmm_route_request req
                             .route = VPMM_ROUTE_OTHER,
                             .stream = request.stream,
                             .relief = {.bytes = request.bytes}};
-    struct vpmm_router *router = address_out && request.bytes ? vpmm_enter() : NULL;
+    struct vpmm_router *router = address_out && request.bytes ? vpmm_enter_served() : NULL;
     if (router) {
         request.way_out = vpmm_call_way(call);
         route(router, &request, named, address_out, &answer);

@@ -7,6 +7,22 @@
 #include <stddef.h>
 #include <string.h>
 
+struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool pool,
+                                        int *device_out)
+{
+    CUmemoryPool default_pool;
+    struct vpmm_mempool *known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
+    for (int device = 0; device < VPMM_DEVICES_MAX && !known && pool; device++) {
+        if (VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &default_pool, device) != CUDA_SUCCESS)
+            return NULL;
+        if (default_pool != pool)
+            continue;
+        vpmm_router_mempool_default(router, vpmm_mempool_of(pool), device);
+        known = vpmm_router_mempool(router, vpmm_mempool_of(pool), device_out);
+    }
+    return known;
+}
+
 /* ---- which one is current ---- */
 
 /* The current pool of `device` may have changed: asks the driver what it is now. */

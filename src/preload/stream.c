@@ -47,11 +47,15 @@ CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle str
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
 
-bool vpmm_context_is_broken(void)
+CUresult vpmm_context_answer(void)
 {
     int least, greatest;
-    CUresult result = VPMM_ORIGINAL(cuCtxGetStreamPriorityRange, &least, &greatest);
-    enum vpmm_status status = vpmm_cuda_status(result);
+    return VPMM_ORIGINAL(cuCtxGetStreamPriorityRange, &least, &greatest);
+}
+
+bool vpmm_context_is_broken(void)
+{
+    enum vpmm_status status = vpmm_cuda_status(vpmm_context_answer());
     return status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
 }
 

@@ -11,6 +11,10 @@
  * CUDA_SUCCESS: not refused; or the stream itself captures, where such calls are legal (driver). */
 CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle stream);
 
+/* What the driver says to a question that is harmless at any time: CUDA_SUCCESS, INVALID_CONTEXT
+ * without a current context, or the code with which it refuses everything (driver, 13 ns). */
+CUresult vpmm_context_answer(void);
+
 /* Whether an error has broken the current context, or the driver is gone: bare CUDA then answers
  * every allocation with that error. Memory of the pool would hide it, since mapping some still
  * succeeds (measured on driver 580). False: it is whole, or there is none (driver, 13 ns). */

@@ -209,7 +209,10 @@ enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
     if (!vpmm_router_is_small(router, request->bytes) &&
         serve_from_cache(router, request, address_out))
         return VPMM_ROUTE_POOL;
+    /* A thread that is cancelled in there would leave counts that others wait for. */
+    bool could_be_cancelled = vpmm_cancel_hold();
     enum vpmm_route route = serve(router, request, address_out);
+    vpmm_cancel_restore(could_be_cancelled);
     vpmm_atomic_add(&router->counts[request->is_async][route], 1);
     return route;
 }
@@ -232,82 +235,16 @@ void vpmm_router_counts(struct vpmm_router *router, bool is_async,
     }
 }
 
-/* ---- free and find ---- */
-
-/* The heap whose address space holds `address`, or NULL. */
-static struct vpmm_heap *heap_of(struct vpmm_router *router, uint64_t address)
-{
-    uint32_t n = vpmm_atomic_load(&router->n_heaps);
-    for (uint32_t i = 0; i < n; i++) {
-        struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
-        if (vpmm_heap_holds(heap, address))
-            return heap;
-    }
-    return NULL;
-}
-
-/* Bare CUDA refuses such a stream, too, or everything. */
-static bool is_refusal(enum vpmm_status status)
-{
-    return status == VPMM_INVALID || status == VPMM_NO_CONTEXT || status == VPMM_CONTEXT_GONE ||
-           status == VPMM_CAPTURED || status == VPMM_BROKEN || status == VPMM_SHUT_DOWN;
-}
-
-VPMM_APART static enum vpmm_free_answer free_into_pool(struct vpmm_router *router,
-                                                       struct vpmm_heap *heap, uint64_t address,
-                                                       vpmm_stream_handle handle,
-                                                       enum vpmm_status *status_out)
-{
-    struct vpmm_stream stream;
-    enum vpmm_status waited = VPMM_OK;
-    enum vpmm_status status = handle ? vpmm_order_stream(router->order, handle, &stream) : VPMM_OK;
-    if (is_refusal(status) || (handle && !status && stream.is_capturing))
-        return VPMM_FREE_NOT_OURS;
-    if (status ? !vpmm_heap_give_up(heap, address)
-               : vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited) != VPMM_OK)
-        return VPMM_FREE_NOT_OURS;
-    *status_out = waited;
-    return VPMM_FREED;
-}
-
-enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
-                                       vpmm_stream_handle handle, enum vpmm_status *status_out)
-{
-    struct vpmm_heap *heap = heap_of(router, address);
-    if (!heap)
-        return VPMM_FREE_NOT_OURS;
-    const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
-    if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
-        return VPMM_FREED;
-    return free_into_pool(router, heap, address, handle, status_out);
-}
-
-bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
-                      struct vpmm_region_view *view_out, int *device_out)
-{
-    struct vpmm_region_view view;
-    struct vpmm_heap *heap = heap_of(router, address);
-    if (!heap || vpmm_heap_find(heap, address, &view) != VPMM_OK)
-        return false;
-    *view_out = view;
-    *device_out = vpmm_heap_device(heap);
-    return true;
-}
-
-uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, int *device_out)
-{
-    struct vpmm_heap *heap = heap_of(router, address);
-    *device_out = heap ? vpmm_heap_device(heap) : -1;
-    return heap ? vpmm_heap_live_bytes(heap, address) : 0;
-}
-
 /* ---- memory that may go back ---- */
 
 bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_relief *relief)
 {
     struct vpmm_heap *heap = device == VPMM_DEVICE_OF_CONTEXT ? vpmm_router_current_heap(router)
                                                               : vpmm_router_heap(router, device);
-    return heap && vpmm_heap_relieve(heap, relief);
+    bool could_be_cancelled = vpmm_cancel_hold();
+    bool has_room = heap && vpmm_heap_relieve(heap, relief);
+    vpmm_cancel_restore(could_be_cancelled);
+    return has_room;
 }
 
 uint64_t vpmm_router_reusable_bytes(struct vpmm_router *router)

@@ -112,11 +112,20 @@ enum vpmm_free_answer {
     VPMM_FREE_NOT_OURS, /* the original function must answer: it is not a live region of ours (or
                            the stream is capturing, or its context is not there: bare CUDA refuses
                            that with the code the program expects) */
+    VPMM_FREE_IN_DOUBT, /* nothing has happened: asked about the stream, the driver answered
+                           something that no stream of a correct program explains. The original
+                           function may refuse the call, or may not */
 };
 /* `handle` NULL: cudaFree. `status_out`: BROKEN or SHUT_DOWN where the driver told of it meanwhile.
  */
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle handle, enum vpmm_status *status_out);
+/* After VPMM_FREE_IN_DOUBT, where the original function would not refuse the call. The stream is
+ * asked about once more; if that fails again, the pages are reused when all work of all contexts is
+ * complete. Never IN_DOUBT. */
+enum vpmm_free_answer vpmm_router_free_anyhow(struct vpmm_router *router, uint64_t address,
+                                              vpmm_stream_handle handle,
+                                              enum vpmm_status *status_out);
 
 /* The region of ours that holds `address`, live or not, and its heap's device. False outside our
  * roots. No lock, no driver. */

@@ -88,6 +88,8 @@ static CUresult enter(struct sim *sim, const char *name, bool can_fail)
         return CUDA_ERROR_DEINITIALIZED;
     if (own != CUDA_SUCCESS || any != CUDA_SUCCESS)
         return own != CUDA_SUCCESS ? own : any;
+    if (can_fail && thread_os(sim)->in_host_function)
+        return CUDA_ERROR_NOT_PERMITTED;
     const struct thread *thread = thread_now(sim);
     if (can_fail && thread->n_stack > 0 && thread->stack[thread->n_stack - 1] != NULL)
         return thread->stack[thread->n_stack - 1]->error;

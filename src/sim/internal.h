@@ -213,6 +213,7 @@ struct os_thread {
     struct sim *sim;
     struct thread *self, *acting;
     bool in_hook;
+    bool in_host_function;
     struct os_thread *next;
 };
 

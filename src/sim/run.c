@@ -226,7 +226,10 @@ static void run_host(struct sim *sim, struct op *op)
 {
     op_hold(op);
     pthread_mutex_unlock(&sim->lock);
+    struct os_thread *thread = thread_os(sim);
+    thread->in_host_function = true;
     op->work.function(op->work.argument);
+    thread->in_host_function = false;
     pthread_mutex_lock(&sim->lock);
     op_complete(sim, op);
     op_drop(op);

@@ -63,7 +63,6 @@ static void ask_identity(struct scene *scene)
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     TELL(cuDriverGetVersion(&value));
     TELL(cuCtxGetCurrent(&context));
-    scene->had_context = context != NULL;
     TELL(cuCtxGetDevice(&device));
     TELL(cuCtxGetStreamPriorityRange(&least, &greatest));
     TELL(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
@@ -123,7 +122,9 @@ static void ask_memory(struct scene *scene)
 
 static void run(struct scene *scene)
 {
+    CUcontext context = NULL;
     scene->is_program_thread = pthread_equal(pthread_self(), scene->program) != 0;
+    scene->had_context = cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL;
     ask_identity(scene);
     ask_order(scene);
     ask_memory(scene);

@@ -192,3 +192,14 @@ void vpmm_condition_broadcast(struct vpmm_condition *condition)
     schedule_step(&step);
     set_waiters(condition, 0);
 }
+
+/* Fibers are not cancelled. */
+_Bool vpmm_cancel_hold(void)
+{
+    return 0;
+}
+
+void vpmm_cancel_restore(_Bool could_be_cancelled)
+{
+    (void)could_be_cancelled;
+}

@@ -215,6 +215,13 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     return heap->free_status;
 }
 
+bool vpmm_heap_free_unknown(struct vpmm_heap *heap, uint64_t address)
+{
+    assert_true(vpmm_lock_none_held());
+    heap->unknown_address = address;
+    return !heap->free_status;
+}
+
 bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 {
     heap->given_up_address = address;

@@ -31,7 +31,7 @@ struct vpmm_heap {
     struct vpmm_stream stream;
     bool has_freed_stream; /* the last free's, and its stream */
     struct vpmm_stream freed_stream;
-    uint64_t freed_address, given_up_address;
+    uint64_t freed_address, given_up_address, unknown_address;
     uint64_t held;
     struct vpmm_heap_counts counts;
     unsigned n_trims_to_nothing, n_synchronizations;

@@ -45,8 +45,8 @@ static void a_stream_that_cannot_be_had_or_captures_frees_nothing(void **state)
     fakes.is_capturing = true;
     assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
     fakes.is_capturing = false;
-    static const enum vpmm_status refusals[] = {VPMM_INVALID,  VPMM_NO_CONTEXT, VPMM_CONTEXT_GONE,
-                                                VPMM_CAPTURED, VPMM_BROKEN,     VPMM_SHUT_DOWN};
+    static const enum vpmm_status refusals[] = {VPMM_INVALID, VPMM_NO_CONTEXT, VPMM_CONTEXT_GONE,
+                                                VPMM_CAPTURED};
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         fakes.stream_status = refusals[i];
         assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
@@ -56,19 +56,68 @@ static void a_stream_that_cannot_be_had_or_captures_frees_nothing(void **state)
     assert_int_equal(free_at(fakes.heaps[0].base, NULL), VPMM_FREED);
 }
 
-/* Bare CUDA would have freed it. */
-static void what_a_stream_cannot_be_told_for_is_given_up(void **state)
+static enum vpmm_free_answer free_anyhow(uint64_t address, vpmm_stream_handle stream)
+{
+    enum vpmm_status status = VPMM_FAILED;
+    enum vpmm_free_answer answer =
+        vpmm_router_free_anyhow(fixture.router, address, stream, &status);
+    assert_int_equal(status, answer == VPMM_FREED ? VPMM_OK : VPMM_FAILED);
+    return answer;
+}
+
+/* Every status but those that bare CUDA has as well, and that of our own metadata. */
+static void what_the_driver_does_not_explain_is_asked_about_first(void **state)
 {
     (void)state;
-    static const enum vpmm_status statuses[] = {VPMM_NO_METADATA, VPMM_NOT_SUPPORTED, VPMM_FAILED};
     (void)async_malloc(4 * MIB, 0);
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
-        fakes.stream_status = statuses[i];
-        fakes.heaps[0].given_up_address = fakes.heaps[0].freed_address = 0;
-        assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREED);
-        assert_int_equal(fakes.heaps[0].given_up_address, fakes.heaps[0].base);
-        assert_int_equal(fakes.heaps[0].freed_address, 0);
+    struct vpmm_heap *heap = &fakes.heaps[0];
+    for (int status = VPMM_OK + 1; status < VPMM_STATUS_COUNT; status++) {
+        bool is_refusal = status == VPMM_INVALID || status == VPMM_NO_CONTEXT ||
+                          status == VPMM_CONTEXT_GONE || status == VPMM_CAPTURED;
+        if (is_refusal || status == VPMM_NO_METADATA)
+            continue;
+        fakes.stream_status = (enum vpmm_status)status;
+        heap->unknown_address = 0;
+        assert_int_equal(free_at(heap->base, fake_stream(0)), VPMM_FREE_IN_DOUBT);
+        assert_int_equal(heap->unknown_address, 0);
+        assert_int_equal(free_anyhow(heap->base, fake_stream(0)), VPMM_FREED);
+        assert_int_equal(heap->unknown_address, heap->base);
     }
+    assert_int_equal(heap->given_up_address, 0);
+    assert_int_equal(heap->freed_address, 0);
+    heap->free_status = VPMM_NOT_FOUND;
+    assert_int_equal(free_anyhow(heap->base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    assert_int_equal(free_anyhow(0, fake_stream(0)), VPMM_FREE_NOT_OURS);
+}
+
+/* The driver tells the second time, and then it may be a stream that is refused. */
+static void the_second_question_counts(void **state)
+{
+    (void)state;
+    (void)async_malloc(4 * MIB, 0);
+    struct vpmm_heap *heap = &fakes.heaps[0];
+    assert_int_equal(free_anyhow(heap->base, fake_stream(0)), VPMM_FREED);
+    assert_int_equal(heap->freed_address, heap->base);
+    assert_int_equal(heap->unknown_address, 0);
+    heap->freed_address = 0;
+    fakes.stream_status = VPMM_CONTEXT_GONE;
+    assert_int_equal(free_anyhow(heap->base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    fakes.stream_status = VPMM_OK;
+    fakes.is_capturing = true;
+    assert_int_equal(free_anyhow(heap->base, fake_stream(0)), VPMM_FREE_NOT_OURS);
+    assert_int_equal(heap->freed_address, 0);
+}
+
+/* Bare CUDA would have freed it. */
+static void what_there_is_no_metadata_for_is_given_up(void **state)
+{
+    (void)state;
+    (void)async_malloc(4 * MIB, 0);
+    fakes.stream_status = VPMM_NO_METADATA;
+    assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREED);
+    assert_int_equal(fakes.heaps[0].given_up_address, fakes.heaps[0].base);
+    assert_int_equal(fakes.heaps[0].freed_address, 0);
+    assert_int_equal(fakes.heaps[0].unknown_address, 0);
     fakes.heaps[0].free_status = VPMM_NOT_FOUND;
     assert_int_equal(free_at(fakes.heaps[0].base, fake_stream(0)), VPMM_FREE_NOT_OURS);
 }
@@ -249,7 +298,9 @@ int main(void)
         FIXTURE_TEST(foreign_addresses_are_not_ours),
         FIXTURE_TEST(a_free_goes_to_the_heap_of_its_address_on_any_stream),
         FIXTURE_TEST(a_stream_that_cannot_be_had_or_captures_frees_nothing),
-        FIXTURE_TEST(what_a_stream_cannot_be_told_for_is_given_up),
+        FIXTURE_TEST(what_the_driver_does_not_explain_is_asked_about_first),
+        FIXTURE_TEST(the_second_question_counts),
+        FIXTURE_TEST(what_there_is_no_metadata_for_is_given_up),
         FIXTURE_TEST(what_the_wait_met_is_passed_on),
         FIXTURE_TEST(regions_of_our_address_space_are_found_live_or_not),
         FIXTURE_TEST(memory_goes_back_on_the_current_device),

@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-RULES = [f"3.{n}" for n in range(1, 12)]
+RULES = [f"3.{n}" for n in range(1, 15)]
 WEAKNESSES = [f"W{n}" for n in range(1, 27)]
 DUTIES = [f"A{n}" for n in range(1, 21)]
 SPECIAL = ["flag", "double free", "late record", "second fence", "legacy order"]

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks by their address: whose one is, and what becomes of a free of it. */
+#include "route/router.h"
+
+/* The heap whose address space holds `address`, or NULL. */
+static struct vpmm_heap *heap_of(struct vpmm_router *router, uint64_t address)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; i < n; i++) {
+        struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
+        if (vpmm_heap_holds(heap, address))
+            return heap;
+    }
+    return NULL;
+}
+
+/* Bare CUDA refuses such a stream, too. */
+static bool is_refusal(enum vpmm_status status)
+{
+    return status == VPMM_INVALID || status == VPMM_NO_CONTEXT || status == VPMM_CONTEXT_GONE ||
+           status == VPMM_CAPTURED;
+}
+
+/* Of a stream about which the driver answered `status`, so that nobody knows whose work its frees
+ * come after. Without memory for a record of its context the pages are lost. */
+static bool free_on_unknown(struct vpmm_heap *heap, uint64_t address, enum vpmm_status status)
+{
+    return status == VPMM_NO_METADATA ? vpmm_heap_give_up(heap, address)
+                                      : vpmm_heap_free_unknown(heap, address);
+}
+
+static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, struct vpmm_heap *heap,
+                                            uint64_t address, vpmm_stream_handle handle,
+                                            bool may_doubt, enum vpmm_status *status_out)
+{
+    struct vpmm_stream stream;
+    enum vpmm_status waited = VPMM_OK;
+    enum vpmm_status status = handle ? vpmm_order_stream(router->order, handle, &stream) : VPMM_OK;
+    if (is_refusal(status) || (handle && !status && stream.is_capturing))
+        return VPMM_FREE_NOT_OURS;
+    if (status && status != VPMM_NO_METADATA && may_doubt)
+        return VPMM_FREE_IN_DOUBT;
+    if (status ? !free_on_unknown(heap, address, status)
+               : vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited) != VPMM_OK)
+        return VPMM_FREE_NOT_OURS;
+    *status_out = waited;
+    return VPMM_FREED;
+}
+
+/* A thread that is cancelled in here would leave counts that others wait for. */
+VPMM_APART static enum vpmm_free_answer free_slowly(struct vpmm_router *router,
+                                                    struct vpmm_heap *heap, uint64_t address,
+                                                    vpmm_stream_handle handle, bool may_doubt,
+                                                    enum vpmm_status *status_out)
+{
+    bool could_be_cancelled = vpmm_cancel_hold();
+    enum vpmm_free_answer answer =
+        free_into_pool(router, heap, address, handle, may_doubt, status_out);
+    vpmm_cancel_restore(could_be_cancelled);
+    return answer;
+}
+
+enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
+                                       vpmm_stream_handle handle, enum vpmm_status *status_out)
+{
+    struct vpmm_heap *heap = heap_of(router, address);
+    if (!heap)
+        return VPMM_FREE_NOT_OURS;
+    const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
+    if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
+        return VPMM_FREED;
+    return free_slowly(router, heap, address, handle, true, status_out);
+}
+
+enum vpmm_free_answer vpmm_router_free_anyhow(struct vpmm_router *router, uint64_t address,
+                                              vpmm_stream_handle handle,
+                                              enum vpmm_status *status_out)
+{
+    struct vpmm_heap *heap = heap_of(router, address);
+    return heap ? free_slowly(router, heap, address, handle, false, status_out)
+                : VPMM_FREE_NOT_OURS;
+}
+
+bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
+                      struct vpmm_region_view *view_out, int *device_out)
+{
+    struct vpmm_region_view view;
+    struct vpmm_heap *heap = heap_of(router, address);
+    if (!heap || vpmm_heap_find(heap, address, &view) != VPMM_OK)
+        return false;
+    *view_out = view;
+    *device_out = vpmm_heap_device(heap);
+    return true;
+}
+
+uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, int *device_out)
+{
+    struct vpmm_heap *heap = heap_of(router, address);
+    *device_out = heap ? vpmm_heap_device(heap) : -1;
+    return heap ? vpmm_heap_live_bytes(heap, address) : 0;
+}

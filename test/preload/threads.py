@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""Threads that the driver refuses are refused with the library, too, and keep their blocks; a thread that is cancelled
+in a call of ours leaves nothing behind that others wait for."""
+import os
+import unittest
+
+import harness
+
+POOL = ("async", "pool")
+
+
+class Threads(unittest.TestCase):
+    def path(self):
+        return harness.simulated("threads", "-I" + os.path.join(harness.options.root, "src"))
+
+    def test_a_host_function_is_refused_and_its_blocks_stay(self):
+        bare = harness.run_simulated(self.path(), "host_function", preload=[])
+        ours = harness.run_simulated(self.path(), "host_function")
+        self.assertEqual((ours.status, ours.output), (0, bare.output), ours.errors)
+        self.assertEqual(ours.output.count(" 800\n"), 14)
+        self.assertEqual(ours.output.count("later freeasync 0\nagain 1\n"), 2)
+        self.assertTrue(ours.output.endswith("later free 0\nagain 1\n"))
+        self.assertEqual([tuple(line.split()) for line in ours.errors.splitlines()],
+                         [("malloc", "pool"), POOL, POOL])
+        self.assertEqual((ours.statistics[0]["devices"][0]["mallocs"], ours.statistics[0]["devices"][0]["frees"]), (3, 3))
+
+    def test_a_cancelled_thread_leaves_nothing_to_wait_for(self):
+        ours = harness.run_simulated(self.path(), "cancelled", VPMM_SIM_BYTES="256M", timeout=60)
+        self.assertEqual(ours.status, 0, ours.errors)
+        self.assertEqual(ours.output.splitlines(), ["malloc 0", "free 0", "cancelled 1", "free 0", "destroy 0"])
+        self.assertEqual(ours.errors.splitlines(), ["malloc pool"] * 2)
+
+
+if __name__ == "__main__":
+    harness.main()
