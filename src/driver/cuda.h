@@ -23,6 +23,7 @@
     X(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000, true)                                       \
     X(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000, true)                                         \
     X(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000, true)                                              \
+    X(cuCtxGetId, PFN_cuCtxGetId_v12000, false)                                                    \
     X(cuCtxSynchronize, PFN_cuCtxSynchronize_v2000, true)                                          \
     X(cuMemGetInfo_v2, PFN_cuMemGetInfo_v3020, true)                                               \
     X(cuMemGetAllocationGranularity, PFN_cuMemGetAllocationGranularity_v10020, true)               \

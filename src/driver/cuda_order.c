@@ -27,6 +27,19 @@ static enum vpmm_status context_device(void *self, vpmm_context_handle context, 
     return status;
 }
 
+/* Whatever the driver says of the handle of a context that is gone, it is gone. */
+static enum vpmm_status context_id(void *self, vpmm_context_handle context, uint64_t *id_out)
+{
+    unsigned long long id = 0;
+    enum vpmm_status status =
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuCtxGetId((CUcontext)context, &id));
+    if (status == VPMM_NO_CONTEXT || status == VPMM_INVALID)
+        return VPMM_CONTEXT_GONE;
+    if (!status)
+        *id_out = id;
+    return status;
+}
+
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
@@ -175,6 +188,7 @@ void vpmm_cuda_fill_order(const struct vpmm_cuda *cuda, struct vpmm_driver *driv
 {
     driver->context_current = context_current;
     driver->context_device = context_device;
+    driver->context_id = cuda->real_cuCtxGetId ? context_id : NULL;
     driver->context_synchronize = context_synchronize;
     driver->stream_facts = stream_facts;
     driver->stream_id = cuda->real_cuStreamGetId ? stream_id : NULL;

@@ -65,6 +65,9 @@ struct vpmm_driver {
     enum vpmm_status (*context_current)(void *self, vpmm_context_handle *context_out);
     /* The device of `context`. CONTEXT_GONE. */
     enum vpmm_status (*context_device)(void *self, vpmm_context_handle context, int *device_out);
+    /* A number that no other context of the process ever has: a handle may come again, and this
+     * tells whose it is. CONTEXT_GONE. Optional: driver 12.0. */
+    enum vpmm_status (*context_id)(void *self, vpmm_context_handle context, uint64_t *id_out);
     /* Waits on the host for all work of `context`. CONTEXT_GONE, CAPTURED. */
     enum vpmm_status (*context_synchronize)(void *self, vpmm_context_handle context);
     /* Whether `device` can reach memory of `peer`. */

@@ -15,12 +15,12 @@ bool vpmm_ipc_is_ours(const unsigned char handle[VPMM_IPC_HANDLE_BYTES])
 
 /* With the lock. */
 static struct vpmm_ipc_entry *find_open(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
-                                        vpmm_context_handle context)
+                                        uint64_t context_id)
 {
     uint32_t n = vpmm_atomic_load(&ipc->n_entries);
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_ipc_entry *entry = &ipc->entries[i];
-        if (entry->state == VPMM_IPC_OPEN && entry->import.context == context &&
+        if (entry->state == VPMM_IPC_OPEN && entry->import.context_id == context_id &&
             entry->block.id == name->block.id &&
             memcmp(ipc->peers[entry->peer].nonce, name->nonce, VPMM_IPC_NONCE_BYTES) == 0)
             return entry;
@@ -105,7 +105,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
                                                 .bytes = name->block.bytes,
                                                 .granular_bytes = granular,
                                                 .id = ++ipc->last_id,
-                                                .context = opener->context}};
+                                                .context_id = opener->context_id}};
     vpmm_lock_give(&ipc->lock);
     *address_out = address;
     return VPMM_OK;
@@ -130,7 +130,7 @@ enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
     vpmm_lock_take(&ipc->lock);
     while (ipc->is_opening)
         vpmm_condition_wait(&ipc->changed, &ipc->lock);
-    struct vpmm_ipc_entry *entry = find_open(ipc, &name, opener->context);
+    struct vpmm_ipc_entry *entry = find_open(ipc, &name, opener->context_id);
     if (entry) {
         entry->n++;
         *address_out = entry->import.address;
@@ -224,13 +224,13 @@ enum vpmm_status vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
     return status == VPMM_CAPTURED || status == VPMM_NOT_READY ? VPMM_OK : status;
 }
 
-void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, vpmm_context_handle context)
+void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, uint64_t context_id)
 {
     for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++) {
         struct vpmm_ipc_entry *entry = &ipc->entries[i];
         vpmm_lock_take(&ipc->lock);
         bool is_its = (entry->state == VPMM_IPC_OPEN || entry->state == VPMM_IPC_DUE) &&
-                      entry->import.context == context;
+                      entry->import.context_id == context_id;
         if (is_its)
             entry->state = VPMM_IPC_CLOSING;
         vpmm_lock_give(&ipc->lock);

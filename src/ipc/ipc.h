@@ -79,7 +79,7 @@ bool vpmm_ipc_is_ours(const unsigned char handle[VPMM_IPC_HANDLE_BYTES]);
 /* Who opens. */
 struct vpmm_ipc_opener {
     void *self;
-    vpmm_context_handle context;
+    uint64_t context_id; /* of its context: a number that no other one ever has */
     /* The devices that shall reach memory of device `owner`, the most important first, at most
      * VPMM_DEVICES_MAX; how many. Where not all can, the first does. */
     int (*devices)(void *self, int owner, int devices_out[VPMM_DEVICES_MAX]);
@@ -99,7 +99,7 @@ struct vpmm_ipc_import {
     uint64_t address, bytes;
     uint64_t granular_bytes; /* in whole granules of its device */
     uint64_t id;             /* unique to each mapping of this process, from 1 */
-    vpmm_context_handle context;
+    uint64_t context_id;     /* of who opened it */
 };
 
 /* Undoes one opening of the block at `address`. With the last one, `wait` is called, which waits
@@ -112,7 +112,7 @@ vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
                enum vpmm_status (*wait)(void *self, const struct vpmm_ipc_import *import),
                void *self);
 /* The context is destroyed, and with it all that it opened. */
-void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, vpmm_context_handle context);
+void vpmm_ipc_context_gone(struct vpmm_ipc *ipc, uint64_t context_id);
 
 enum vpmm_ipc_place {
     VPMM_IPC_ELSEWHERE,

@@ -15,7 +15,8 @@ static struct vpmm_context *find(const struct vpmm_order *order, vpmm_context_ha
     return NULL;
 }
 
-static struct vpmm_context *add(struct vpmm_order *order, vpmm_context_handle handle, int device)
+static struct vpmm_context *add(struct vpmm_order *order, vpmm_context_handle handle, int device,
+                                uint64_t driver_id)
 {
     uint32_t number = vpmm_table_take(&order->contexts);
     struct vpmm_context *context = vpmm_context_at(order, number);
@@ -28,42 +29,90 @@ static struct vpmm_context *add(struct vpmm_order *order, vpmm_context_handle ha
         return NULL;
     }
     context->handle = handle;
+    context->driver_id = driver_id;
     context->number = number;
     context->device = device;
     vpmm_atomic_store(&order->n_contexts, number);
     return context;
 }
 
-/* The living record of `handle`. While its context is being destroyed the handle may already be
- * another's, so the end of that is awaited: only a program that uses a context while it destroys it
- * waits longer than a moment. */
-static struct vpmm_context *find_living(struct vpmm_order *order, vpmm_context_handle handle)
+static bool is_leaving(const struct vpmm_context *context)
 {
-    struct vpmm_context *context = find(order, handle);
-    if (!context || !vpmm_atomic_load(&context->n_leaving))
-        return context;
+    return vpmm_atomic_load(&context->n_leaving) != 0;
+}
+
+/* 0: the driver has none, or does not say. */
+static enum vpmm_status ask_id(const struct vpmm_order *order, vpmm_context_handle handle,
+                               uint64_t *id_out)
+{
+    const struct vpmm_driver *driver = order->driver;
+    *id_out = 0;
+    enum vpmm_status status =
+        driver->context_id ? driver->context_id(driver->self, handle, id_out) : VPMM_OK;
+    return status == VPMM_CONTEXT_GONE ? status : VPMM_OK;
+}
+
+/* Whether that id, asked of the context's handle, is another context's. */
+static bool is_of_another(const struct vpmm_context *context, uint64_t driver_id)
+{
+    return driver_id && context->driver_id && driver_id != context->driver_id;
+}
+
+/* Without ids nobody can tell whether the handle of a context that is leaving is another's already:
+ * the end of that is awaited. */
+static void await_departure(struct vpmm_order *order, vpmm_context_handle handle)
+{
+    const struct vpmm_context *context;
     vpmm_lock_take(&order->lock);
-    while ((context = find(order, handle)) != NULL && vpmm_atomic_load(&context->n_leaving))
+    while ((context = find(order, handle)) != NULL && is_leaving(context))
         vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);
-    return context;
+}
+
+/* The record for what the driver just said of the handle; NULL: without memory, or (`*again`) other
+ * threads changed what is known of the handle meanwhile. `known` was its record before the driver
+ * was asked: where that tells of another context, the record's own is gone. */
+static struct vpmm_context *settle(struct vpmm_order *order, struct vpmm_context *known,
+                                   vpmm_context_handle handle, int device, uint64_t driver_id,
+                                   bool *again)
+{
+    vpmm_lock_take(&order->lock);
+    struct vpmm_context *context = find(order, handle);
+    *again = context != known;
+    if (!*again && context && is_of_another(context, driver_id)) {
+        vpmm_context_bury(order, context);
+        context = NULL;
+    }
+    if (!*again && !context)
+        context = add(order, handle, device, driver_id);
+    vpmm_lock_give(&order->lock);
+    return *again ? NULL : context;
 }
 
 static enum vpmm_status find_or_add(struct vpmm_order *order, vpmm_context_handle handle,
                                     struct vpmm_context **context_out)
 {
-    struct vpmm_context *context = find_living(order, handle);
-    if (!context) {
+    const struct vpmm_driver *driver = order->driver;
+    struct vpmm_context *context = NULL;
+    for (bool again = true; again;) {
         int device;
-        enum vpmm_status status =
-            order->driver->context_device(order->driver->self, handle, &device);
+        uint64_t driver_id;
+        struct vpmm_context *known = find(order, handle);
+        if (known && !is_leaving(known)) {
+            *context_out = known;
+            return VPMM_OK;
+        }
+        if (known && !known->driver_id) {
+            await_departure(order, handle);
+            continue;
+        }
+        enum vpmm_status status = driver->context_device(driver->self, handle, &device);
         if (status)
             return status;
-        vpmm_lock_take(&order->lock);
-        context = find(order, handle);
-        if (!context)
-            context = add(order, handle, device);
-        vpmm_lock_give(&order->lock);
+        /* Of a context that is just met, the id alone proves nothing. */
+        if (ask_id(order, handle, &driver_id) != VPMM_OK && known)
+            return VPMM_CONTEXT_GONE;
+        context = settle(order, known, handle, device, driver_id, &again);
     }
     if (!context)
         return VPMM_NO_METADATA;
@@ -95,11 +144,13 @@ enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handl
     enum vpmm_status status = driver->context_current(driver->self, &handle);
     if (status)
         return status;
-    struct vpmm_context *context = find_living(order, handle);
-    if (context) {
+    struct vpmm_context *context = find(order, handle);
+    if (context && !is_leaving(context)) {
         *context_out = context;
         return VPMM_OK;
     }
+    if (context)
+        return find_or_add(order, handle, context_out);
     status = root_of_current(driver, &handle);
     return status ? status : find_or_add(order, handle, context_out);
 }
@@ -153,9 +204,13 @@ void vpmm_context_mark_end(struct vpmm_order *order, struct vpmm_context *contex
     vpmm_lock_give(&order->lock);
 }
 
-static bool is_in_use(const struct vpmm_context *context)
+/* Driver calls that wait for the context's work are over before it is destroyed, as that work is;
+ * a call that may leave it alive does not wait for them. */
+static bool is_in_use(const struct vpmm_context *context, bool is_ending)
 {
-    return context->n_users || vpmm_atomic_load(&context->n_marking) % VPMM_MARKS_END;
+    uint32_t n_passed_over = is_ending ? 0 : context->n_waiting;
+    return context->n_users > n_passed_over ||
+           vpmm_atomic_load(&context->n_marking) % VPMM_MARKS_END;
 }
 
 void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
@@ -163,6 +218,7 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
     if (vpmm_atomic_load(&context->gone))
         return;
     vpmm_atomic_store(&context->gone, 1);
+    vpmm_atomic_add(&order->n_untold, 1);
     vpmm_atomic_add(&order->epoch, 1);
     vpmm_queues_complete(order, context->number, UINT64_MAX);
     vpmm_open_complete(order, context->number);
@@ -189,31 +245,85 @@ bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *c
                VPMM_CONTEXT_GONE;
 }
 
-void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle)
+/* ---- births and deaths ---- */
+
+bool vpmm_order_context_lives(struct vpmm_order *order, const struct vpmm_context *context)
+{
+    const struct vpmm_driver *driver = order->driver;
+    int device;
+    uint64_t id;
+    if (vpmm_context_is_gone(context) || ask_id(order, context->handle, &id) != VPMM_OK ||
+        is_of_another(context, id))
+        return false;
+    return driver->context_device(driver->self, context->handle, &device) != VPMM_CONTEXT_GONE;
+}
+
+void vpmm_order_context_made(struct vpmm_order *order, vpmm_context_handle handle, bool is_new)
+{
+    uint64_t id;
+    struct vpmm_context *context = find(order, handle);
+    if (!context || ask_id(order, handle, &id) != VPMM_OK)
+        return;
+    bool is_known = id && context->driver_id;
+    if (is_known ? !is_of_another(context, id) : !is_new)
+        return;
+    vpmm_lock_take(&order->lock);
+    vpmm_context_bury(order, context);
+    vpmm_lock_give(&order->lock);
+}
+
+uint64_t vpmm_order_next_gone(struct vpmm_order *order)
+{
+    uint64_t id = 0;
+    if (!vpmm_atomic_load(&order->n_untold))
+        return id;
+    vpmm_lock_take(&order->lock);
+    for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number && !id; number--) {
+        struct vpmm_context *context = vpmm_context_at(order, number);
+        if (!context || context->is_told || !vpmm_context_is_gone(context))
+            continue;
+        context->is_told = true;
+        vpmm_atomic_sub(&order->n_untold, 1);
+        id = number;
+    }
+    vpmm_lock_give(&order->lock);
+    return id;
+}
+
+struct vpmm_departure vpmm_order_context_leaving(struct vpmm_order *order,
+                                                 vpmm_context_handle handle, bool is_ending)
 {
     vpmm_lock_take(&order->lock);
     struct vpmm_context *context = find(order, handle);
     if (context) {
         vpmm_atomic_add(&context->n_leaving, 1);
-        vpmm_atomic_add(&context->n_marking, VPMM_MARKS_END);
+        if (is_ending) {
+            vpmm_atomic_add(&context->n_ending, 1);
+            vpmm_atomic_add(&context->n_marking, VPMM_MARKS_END);
+        }
         vpmm_atomic_add(&order->epoch, 1);
-        while (is_in_use(context))
+        while (is_in_use(context, is_ending))
             vpmm_condition_wait(&order->calmed, &order->lock);
     }
     vpmm_lock_give(&order->lock);
+    return (struct vpmm_departure){context, is_ending};
 }
 
-void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handle, bool destroyed)
+void vpmm_order_context_left(struct vpmm_order *order, const struct vpmm_departure *departure,
+                             bool destroyed)
 {
+    struct vpmm_context *context = departure->context;
+    if (!context)
+        return;
     vpmm_lock_take(&order->lock);
-    struct vpmm_context *context = find(order, handle);
-    if (context && vpmm_atomic_load(&context->n_leaving)) {
-        /* Gone before it is not leaving any more: those who look without the lock see either. */
-        if (destroyed)
-            vpmm_context_bury(order, context);
-        vpmm_atomic_sub(&context->n_leaving, 1);
+    /* Gone before it is not leaving any more: those who look without the lock see either. */
+    if (destroyed)
+        vpmm_context_bury(order, context);
+    vpmm_atomic_sub(&context->n_leaving, 1);
+    if (departure->is_ending) {
+        vpmm_atomic_sub(&context->n_ending, 1);
         vpmm_atomic_sub(&context->n_marking, VPMM_MARKS_END);
-        vpmm_condition_broadcast(&order->calmed);
     }
+    vpmm_condition_broadcast(&order->calmed);
     vpmm_lock_give(&order->lock);
 }

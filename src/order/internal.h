@@ -97,14 +97,18 @@ struct vpmm_mark {
 
 struct vpmm_context {
     vpmm_context_handle handle;
-    uint32_t number; /* its id: records are never reused */
+    uint64_t driver_id; /* tells whose the handle is; 0: the driver does not know */
+    uint32_t number;    /* its id: records are never reused */
     int device;
     vpmm_atomic32 gone;
+    bool is_told; /* its end, by vpmm_order_next_gone */
     vpmm_atomic32 n_captures;
-    uint32_t n_users; /* driver calls under way on its events or on itself, recorders included */
-    vpmm_atomic32 n_leaving; /* destructions under way */
+    uint32_t n_users;   /* driver calls under way on its events or on itself, recorders included */
+    uint32_t n_waiting; /* of them those that wait for its work */
+    vpmm_atomic32 n_leaving; /* calls under way that may destroy it */
+    vpmm_atomic32 n_ending;  /* of them those that do */
     vpmm_atomic32 mark;      /* the event of all marks on the legacy stream; 0: none yet */
-    vpmm_atomic32 n_marking; /* such marks under way, and VPMM_MARKS_END for each destruction */
+    vpmm_atomic32 n_marking; /* such marks under way, and VPMM_MARKS_END for each of n_ending */
     uint32_t idle_events;
     uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
                         context lives */
@@ -135,6 +139,7 @@ struct vpmm_order {
     vpmm_atomic32 n_marks;
     vpmm_atomic32 n_marks_swept; /* with so many, those that are over are looked for */
     vpmm_atomic32 n_contexts;
+    vpmm_atomic32 n_untold; /* contexts that are gone, and nobody was told */
     /* The gate is one for all contexts: a capture may draw in streams of any of them by an event.
      */
     vpmm_atomic32 n_captures; /* that count now */
@@ -278,8 +283,8 @@ void vpmm_mark_forget(struct vpmm_order *order, uint64_t stream_id);
 
 /* Asks the driver about the event of a recorded fence, through event_query or event_synchronize,
  * and completes what an OK vouches for. OK too when it was complete already; NOT_READY when its
- * context is leaving. Called with the lock, which it gives up meanwhile; the thread's capture mode
- * is relaxed. */
+ * context is leaving, or, for who waits and so uses the context, is being destroyed. Called with
+ * the lock, which it gives up meanwhile; the thread's capture mode is relaxed. */
 enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
                                     enum vpmm_status (*operation)(void *, vpmm_event_handle));
 

@@ -84,14 +84,17 @@ static enum vpmm_status observe(struct vpmm_order *order, uint64_t stream_id,
         return VPMM_OK;
     uint64_t n_records = vpmm_atomic_load(&mark->n_records);
     struct vpmm_context *context = vpmm_context_at(order, mark->context);
-    if (vpmm_atomic_load(&mark->n_over) == n_records || vpmm_atomic_load(&context->n_leaving))
+    if (vpmm_atomic_load(&mark->n_over) == n_records || vpmm_atomic_load(&context->n_ending))
         return VPMM_OK;
     uint32_t event = vpmm_atomic_load(&mark->event);
+    bool waits = operation == order->driver->event_synchronize;
     vpmm_event_handle handle = vpmm_event_pin(order, event);
+    context->n_waiting += waits;
     vpmm_lock_give(&order->lock);
     assert(vpmm_lock_none_held());
     enum vpmm_status status = operation(order->driver->self, handle);
     vpmm_lock_take(&order->lock);
+    context->n_waiting -= waits;
     vpmm_event_unpin(order, event);
     if (!status && vpmm_atomic_load(&mark->stream_id) == stream_id)
         vpmm_atomic_store(&mark->n_over, n_records);

@@ -53,8 +53,9 @@ void vpmm_order_destroy(struct vpmm_order *order);
 /* ---- contexts and streams ---- */
 
 /* The record of the context `handle` (NULL: the calling thread's current one), made on first sight
- * (driver). A handle whose context is just being destroyed is looked up once that is over. A
- * current green context means its primary one. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
+ * (driver). While a context is leaving, its id tells whether the handle is another's already;
+ * before driver 12.0, which has no ids, the end of that is awaited. A current green context means
+ * its primary one. NO_CONTEXT, CONTEXT_GONE, NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_context(struct vpmm_order *order,
                                                     vpmm_context_handle handle,
                                                     struct vpmm_context **context_out);
@@ -85,12 +86,30 @@ const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order,
  * valid. */
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle);
 
-/* The context is about to be destroyed or reset: from now on nothing is recorded in it and no event
- * of it is touched. */
-void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle);
-/* The real call returned. Destroyed: every fence of it is complete and its record is gone. Not
- * destroyed: it goes on as before. Without a preceding `leaving` nothing happens. */
-void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handle, bool destroyed);
+/* A call under way that destroys a context, or may do so. */
+struct vpmm_departure {
+    struct vpmm_context *context; /* NULL: it is not known */
+    bool is_ending;
+};
+
+/* Before a call that destroys the context (`is_ending`), or gives up a reference to it that may be
+ * the last one. From now on no event of it is touched; while only a reference is given up, calls of
+ * the program that use the context themselves still do, and this does not wait for calls that wait
+ * for work of the context. `left` must follow. */
+struct vpmm_departure vpmm_order_context_leaving(struct vpmm_order *order,
+                                                 vpmm_context_handle handle, bool is_ending);
+/* The real call returned. Destroyed: every fence of the context is complete and its record is gone.
+ * Not destroyed: it goes on as before. */
+void vpmm_order_context_left(struct vpmm_order *order, const struct vpmm_departure *departure,
+                             bool destroyed);
+/* Whether the driver knows the context by its handle, and no other by now (driver). Before driver
+ * 12.0, where contexts have no ids, another one counts as the same. */
+bool vpmm_order_context_lives(struct vpmm_order *order, const struct vpmm_context *context);
+/* The program got this handle of a context that is new, or may have existed before (driver): a
+ * record of another context that had it is gone. */
+void vpmm_order_context_made(struct vpmm_order *order, vpmm_context_handle handle, bool is_new);
+/* The id of a context that is gone, each one once; 0: there is none. No driver. */
+uint64_t vpmm_order_next_gone(struct vpmm_order *order);
 
 /* ---- fences ---- */
 

@@ -31,17 +31,20 @@ static bool can_be_captured(const struct attempt *attempt)
     return attempt->stream && !attempt->stream->is_legacy;
 }
 
-/* The driver may be asked about this context now. */
-static enum vpmm_status check_alive(const struct vpmm_context *context)
+/* The driver may be asked about this context now. `is_used`: the program itself is in a call that
+ * needs the context, so a reference to it that another thread gives up is not the last one; and
+ * what the call does to the order of streams must not be left out. */
+static enum vpmm_status check_alive(const struct vpmm_context *context, bool is_used)
 {
     if (vpmm_atomic_load(&context->gone))
         return VPMM_CONTEXT_GONE;
-    return vpmm_atomic_load(&context->n_leaving) ? VPMM_NOT_READY : VPMM_OK;
+    return vpmm_atomic_load(is_used ? &context->n_ending : &context->n_leaving) ? VPMM_NOT_READY
+                                                                                : VPMM_OK;
 }
 
 static enum vpmm_status check_allowed(const struct vpmm_order *order, const struct attempt *attempt)
 {
-    enum vpmm_status status = check_alive(attempt->context);
+    enum vpmm_status status = check_alive(attempt->context, attempt->stream != NULL);
     if (status)
         return status;
     if (!attempt->stream && !order->driver->event_record_context)
@@ -290,11 +293,12 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     const struct vpmm_driver *driver = order->driver;
     int mode;
     vpmm_lock_take(&order->lock);
-    enum vpmm_status status = check_alive(context);
+    enum vpmm_status status = check_alive(context, true);
     if (!status && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
     uint64_t sequence = ++order->sequence;
     context->n_users += !status;
+    context->n_waiting += !status;
     vpmm_lock_give(&order->lock);
     if (status)
         return status;
@@ -306,6 +310,7 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     }
     bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_lock_take(&order->lock);
+    context->n_waiting--;
     vpmm_context_calm(order, context);
     if (is_lost)
         vpmm_context_bury(order, context);

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
 #include "order/internal.h"
 
 #include <assert.h>
+#include <time.h>
 
-static bool is_leaving(const struct vpmm_context *context)
+/* Between two looks at an event that may not be waited for. */
+#define PAUSE_NS 50000
+
+/* The context's events may not be touched. `is_used`: the calling thread needs the context, so a
+ * reference to it that another thread gives up is not the last one, and only its sure end counts.
+ */
+static bool is_closed(const struct vpmm_context *context, bool is_used)
 {
-    return vpmm_atomic_load(&context->n_leaving) != 0;
+    return vpmm_atomic_load(is_used ? &context->n_ending : &context->n_leaving) != 0;
 }
 
 enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
@@ -15,17 +23,20 @@ enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
     if (!slot)
         return VPMM_OK;
     struct vpmm_context *context = vpmm_context_at(order, vpmm_atomic_load(&slot->context));
-    if (is_leaving(context))
+    bool waits = operation == order->driver->event_synchronize;
+    if (is_closed(context, waits))
         return VPMM_NOT_READY;
     uint32_t event = slot->event;
     assert(event);
     vpmm_event_handle handle = vpmm_event_pin(order, event);
+    context->n_waiting += waits;
     vpmm_lock_give(&order->lock);
     assert(vpmm_lock_none_held());
     vpmm_atomic_add(&order->n_queries, 1);
     enum vpmm_status status = operation(order->driver->self, handle);
     bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_lock_take(&order->lock);
+    context->n_waiting -= waits;
     vpmm_event_unpin(order, event);
     if (is_lost) {
         vpmm_context_bury(order, context);
@@ -38,21 +49,40 @@ enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
 
 /* A destruction of the fence's context that is under way ends with the fence complete, or with the
  * context alive. */
-static void await_departure(struct vpmm_order *order, vpmm_fence fence)
+static void await_departure(struct vpmm_order *order, vpmm_fence fence, bool waits)
 {
     struct vpmm_slot *slot;
     while ((slot = vpmm_slot_of(order, fence)) != NULL &&
-           is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context))))
+           is_closed(vpmm_context_at(order, vpmm_atomic_load(&slot->context)), waits))
         vpmm_condition_wait(&order->calmed, &order->lock);
 }
 
-/* Of a part that has an event. */
+static bool is_current(const struct vpmm_order *order, uint32_t context)
+{
+    vpmm_context_handle current;
+    return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
+           current == vpmm_context_at(order, context)->handle;
+}
+
+/* Of a part that has an event. Another thread may give up the context that the part is of, unless
+ * it is the calling thread's current one: then its event is asked now and again, because nobody is
+ * to wait until we have waited. */
 static enum vpmm_status wait_for(struct vpmm_order *order, const struct vpmm_slot_view *view)
 {
+    const struct vpmm_driver *driver = order->driver;
+    bool waits = is_current(order, view->context);
+    enum vpmm_status status;
     vpmm_lock_take(&order->lock);
-    await_departure(order, view->event_fence);
-    enum vpmm_status status =
-        vpmm_fence_observe(order, view->event_fence, order->driver->event_synchronize);
+    for (;;) {
+        await_departure(order, view->event_fence, waits);
+        status = vpmm_fence_observe(order, view->event_fence,
+                                    waits ? driver->event_synchronize : driver->event_query);
+        if (status != VPMM_NOT_READY)
+            break;
+        vpmm_lock_give(&order->lock);
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        vpmm_lock_take(&order->lock);
+    }
     vpmm_joined_sweep(order);
     vpmm_lock_give(&order->lock);
     return status;
@@ -106,8 +136,10 @@ static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
     vpmm_lock_take(&order->lock);
     struct vpmm_slot *slot = vpmm_slot_of(order, part);
     enum vpmm_status status = VPMM_OK;
-    if (slot && (is_leaving(waiting) || vpmm_atomic_load(&waiting->gone) ||
-                 is_leaving(vpmm_context_at(order, vpmm_atomic_load(&slot->context)))))
+    const struct vpmm_context *context =
+        slot ? vpmm_context_at(order, vpmm_atomic_load(&slot->context)) : NULL;
+    if (slot && (is_closed(waiting, true) || vpmm_atomic_load(&waiting->gone) ||
+                 is_closed(context, context == waiting)))
         status = VPMM_CONTEXT_GONE;
     else if (slot && stream->is_legacy && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;

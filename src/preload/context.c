@@ -13,13 +13,24 @@
         VPMM_TRY_RELIEVED(result, vpmm_relieve_device(device, &relief), call);                     \
     } while (0)
 
-static CUresult made(CUdevice device, CUresult result)
+static void made(CUdevice device)
 {
-    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    struct vpmm_router *router = vpmm_enter();
     if (!router)
-        return result;
+        return;
     vpmm_router_context_made(router, device);
     vpmm_leave();
+}
+
+/* A new context may have the handle of one whose end nobody saw. */
+static CUresult created(CUdevice device, const CUcontext *context_out, CUresult result)
+{
+    struct vpmm_router *router = result == CUDA_SUCCESS && context_out ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    vpmm_router_context_handed_out(router, vpmm_context_of(*context_out), true);
+    vpmm_leave();
+    made(device);
     return result;
 }
 
@@ -27,14 +38,14 @@ CUresult vpmm_wrap_cuCtxCreate(CUcontext *context_out, unsigned flags, CUdevice 
 {
     CUresult result;
     TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate, context_out, flags, device));
-    return made(device, result);
+    return created(device, context_out, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v2(CUcontext *context_out, unsigned flags, CUdevice device)
 {
     CUresult result;
     TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v2, context_out, flags, device));
-    return made(device, result);
+    return created(device, context_out, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v3(CUcontext *context_out, void *affinities, int n, unsigned flags,
@@ -43,7 +54,7 @@ CUresult vpmm_wrap_cuCtxCreate_v3(CUcontext *context_out, void *affinities, int 
     CUresult result;
     TRY_ON(device, result,
            VPMM_ORIGINAL(cuCtxCreate_v3, context_out, affinities, n, flags, device));
-    return made(device, result);
+    return created(device, context_out, result);
 }
 
 CUresult vpmm_wrap_cuCtxCreate_v4(CUcontext *context_out, void *params, unsigned flags,
@@ -51,98 +62,141 @@ CUresult vpmm_wrap_cuCtxCreate_v4(CUcontext *context_out, void *params, unsigned
 {
     CUresult result;
     TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v4, context_out, params, flags, device));
-    return made(device, result);
+    return created(device, context_out, result);
+}
+
+/* The program holds a reference to the primary context. It may have died since it was last heard
+ * of, and come to life again. */
+static void retained(CUdevice device, CUcontext primary)
+{
+    struct vpmm_router *router = vpmm_enter();
+    if (!router)
+        return;
+    vpmm_router_context_handed_out(router, vpmm_context_of(primary), false);
+    vpmm_leave();
+    made(device);
+    vpmm_entry_set_primary(device, primary);
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxRetain(CUcontext *context_out, CUdevice device)
 {
     CUresult result;
     TRY_ON(device, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, context_out, device));
-    (void)made(device, result);
     if (result == CUDA_SUCCESS && context_out)
-        vpmm_entry_set_primary(device, *context_out);
+        retained(device, *context_out);
     return result;
 }
 
 /* ---- death ---- */
 
-static void leaves(CUcontext context)
+static struct vpmm_departure leaves(CUcontext context, bool is_ending)
 {
     struct vpmm_router *router = context ? vpmm_enter() : NULL;
+    if (!router)
+        return (struct vpmm_departure){NULL, false};
+    struct vpmm_departure departure =
+        vpmm_router_context_leaving(router, vpmm_context_of(context), is_ending);
+    vpmm_leave();
+    return departure;
+}
+
+/* `destroyed`: the context surely is; otherwise the driver is asked. */
+static void left(const struct vpmm_departure *departure, bool destroyed)
+{
+    struct vpmm_router *router = departure->context ? vpmm_enter() : NULL;
     if (!router)
         return;
-    vpmm_router_context_leaving(router, vpmm_context_of(context));
-    vpmm_leave();
-}
-
-static CUresult left(CUcontext context, bool destroyed, CUresult result)
-{
-    struct vpmm_router *router = context ? vpmm_enter() : NULL;
-    if (!router)
-        return result;
     struct vpmm_ipc *ipc = vpmm_entry_ipc();
-    vpmm_router_context_left(router, vpmm_context_of(context), destroyed);
-    if (ipc && destroyed)
-        vpmm_ipc_context_gone(ipc, vpmm_context_of(context));
+    if (vpmm_router_context_left(router, departure, destroyed) && ipc)
+        vpmm_ipc_context_gone(ipc, vpmm_context_id(departure->context));
     vpmm_leave();
-    return result;
 }
 
+static bool is_primary(CUcontext context)
+{
+    for (int device = 0; device < VPMM_DEVICES_MAX; device++)
+        if (vpmm_entry_primary(device) == context)
+            return true;
+    return false;
+}
+
+/* The driver refuses to destroy a primary context. */
 CUresult vpmm_wrap_cuCtxDestroy(CUcontext context)
 {
-    leaves(context);
+    struct vpmm_departure departure = leaves(context, !is_primary(context));
     CUresult result = VPMM_ORIGINAL(cuCtxDestroy, context);
-    return left(context, result == CUDA_SUCCESS, result);
+    left(&departure, result == CUDA_SUCCESS);
+    return result;
 }
 
 CUresult vpmm_wrap_cuCtxDestroy_v2(CUcontext context)
 {
-    leaves(context);
+    struct vpmm_departure departure = leaves(context, !is_primary(context));
     CUresult result = VPMM_ORIGINAL(cuCtxDestroy_v2, context);
-    return left(context, result == CUDA_SUCCESS, result);
+    left(&departure, result == CUDA_SUCCESS);
+    return result;
+}
+
+/* Gives up what cuCtxCreate or cuCtxAttach gave, and destroys the context with the last of it. */
+CUresult vpmm_wrap_cuCtxDetach(CUcontext context)
+{
+    struct vpmm_departure departure = leaves(context, false);
+    CUresult result = VPMM_ORIGINAL(cuCtxDetach, context);
+    left(&departure, false);
+    return result;
+}
+
+/* ---- the primary context ---- */
+
+static bool is_active(CUdevice device)
+{
+    unsigned flags;
+    int active = 1;
+    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxGetState, device, &flags, &active);
+    return result != CUDA_SUCCESS || active;
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxReset(CUdevice device)
 {
-    CUcontext primary = vpmm_entry_primary(device);
-    leaves(primary);
+    struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
     CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxReset, device);
-    return left(primary, result == CUDA_SUCCESS, result);
+    left(&departure, result == CUDA_SUCCESS);
+    return result;
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    CUcontext primary = vpmm_entry_primary(device);
-    leaves(primary);
+    struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
     CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxReset_v2, device);
-    return left(primary, result == CUDA_SUCCESS, result);
+    left(&departure, result == CUDA_SUCCESS);
+    return result;
 }
 
-/* A reference to the primary context was given up: whether it was the last one, the driver knows.
- */
-static CUresult released(CUdevice device, CUcontext primary, CUresult result)
+/* Around a call that gives up a reference to the primary context of `device`. Where that is active
+ * afterwards, another thread may have brought it to life again: so its id is asked too. */
+static struct vpmm_departure reference_leaves(CUdevice device)
 {
-    unsigned flags;
-    int is_active = 1;
-    bool destroyed =
-        result == CUDA_SUCCESS && primary &&
-        VPMM_ORIGINAL(cuDevicePrimaryCtxGetState, device, &flags, &is_active) == CUDA_SUCCESS &&
-        !is_active;
-    return left(primary, destroyed, result);
+    return leaves(vpmm_entry_primary(device), false);
+}
+
+static CUresult reference_left(CUdevice device, const struct vpmm_departure *departure,
+                               CUresult result)
+{
+    if (departure->context)
+        left(departure, result == CUDA_SUCCESS && !is_active(device));
+    return result;
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-    CUcontext primary = vpmm_entry_primary(device);
-    leaves(primary);
-    return released(device, primary, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease, device));
+    struct vpmm_departure departure = reference_leaves(device);
+    return reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease, device));
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    CUcontext primary = vpmm_entry_primary(device);
-    leaves(primary);
-    return released(device, primary, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
+    struct vpmm_departure departure = reference_leaves(device);
+    return reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
 }
 
 /* The device of `context`, or -1. Not asked of src/order, which would remember a green context as
@@ -159,17 +213,40 @@ static int device_of(CUcontext context)
     return device;
 }
 
-/* A green context owns no memory; its death gives up a reference to the primary context it was cut
- * from. */
+/* A green context holds a reference to the primary one. A program may never retain that itself, so
+ * its handle is learnt by a reference of our own. */
+static void learn_primary(CUdevice device)
+{
+    CUcontext primary;
+    if (!vpmm_enter())
+        return;
+    vpmm_leave();
+    if (VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
+        return;
+    retained(device, primary);
+    struct vpmm_departure departure = reference_leaves(device);
+    (void)reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
+}
+
+CUresult vpmm_wrap_cuGreenCtxCreate(void **green_out, void *description, CUdevice device,
+                                    unsigned flags)
+{
+    CUresult result;
+    TRY_ON(device, result, VPMM_ORIGINAL(cuGreenCtxCreate, green_out, description, device, flags));
+    if (result == CUDA_SUCCESS)
+        learn_primary(device);
+    return result;
+}
+
+/* It owns no memory. */
 CUresult vpmm_wrap_cuGreenCtxDestroy(void *green)
 {
     CUcontext context;
     int device = -1;
     if (green && VPMM_ORIGINAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS)
         device = device_of(context);
-    CUcontext primary = vpmm_entry_primary(device);
-    leaves(primary);
-    return released(device, primary, VPMM_ORIGINAL(cuGreenCtxDestroy, green));
+    struct vpmm_departure departure = reference_leaves(device);
+    return reference_left(device, &departure, VPMM_ORIGINAL(cuGreenCtxDestroy, green));
 }
 
 /* ---- peers ---- */
@@ -180,7 +257,9 @@ CUresult vpmm_wrap_cuGreenCtxDestroy(void *green)
 static CUresult peer_named(CUcontext peer, CUresult result)
 {
     int device = result == CUDA_SUCCESS ? device_of(peer) : -1;
-    return device >= 0 ? made(device, result) : result;
+    if (device >= 0)
+        made(device);
+    return result;
 }
 
 CUresult vpmm_wrap_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)

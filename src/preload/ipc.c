@@ -138,7 +138,7 @@ static enum vpmm_status open_block(struct vpmm_router *router, struct vpmm_ipc *
     if (status)
         return status;
     struct opening opening = {router, vpmm_context_device(context)};
-    const struct vpmm_ipc_opener opener = {&opening, vpmm_context_raw(context), devices};
+    const struct vpmm_ipc_opener opener = {&opening, vpmm_context_id(context), devices};
     status = vpmm_ipc_open(ipc, handle, &opener, &address);
     if (!status)
         *address_out = address;
@@ -189,12 +189,9 @@ CUresult vpmm_wrap_cuIpcOpenMemHandle_v2(CUdeviceptr *address_out, CUipcMemHandl
 static enum vpmm_status wait_for_users(void *self, const struct vpmm_ipc_import *import)
 {
     struct vpmm_order *order = vpmm_router_order(self);
-    struct vpmm_context *opener = NULL, *closer = NULL;
-    enum vpmm_status status = vpmm_order_context(order, import->context, &opener);
-    if (!status)
-        status = vpmm_order_drain_context(order, opener);
-    else if (status == VPMM_CONTEXT_GONE)
-        status = VPMM_OK;
+    struct vpmm_context *opener = vpmm_order_context_by_id(order, import->context_id);
+    struct vpmm_context *closer;
+    enum vpmm_status status = opener ? vpmm_order_drain_context(order, opener) : VPMM_OK;
     if (!status && vpmm_order_context(order, NULL, &closer) == VPMM_OK && closer != opener)
         status = vpmm_order_drain_context(order, closer);
     return status;

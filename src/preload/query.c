@@ -16,8 +16,7 @@ struct block {
     struct vpmm_region_view view;
     int device;
     bool is_import;
-    uint64_t granular_bytes;    /* of an import */
-    vpmm_context_handle opener; /* the same */
+    uint64_t granular_bytes; /* of an import */
 };
 
 enum whose {
@@ -36,12 +35,12 @@ static enum whose look_at_imports(CUdeviceptr address, struct block *block_out)
     struct vpmm_ipc *ipc = vpmm_entry_ipc();
     switch (ipc ? vpmm_ipc_find(ipc, address, &import) : VPMM_IPC_ELSEWHERE) {
     case VPMM_IPC_IN_BLOCK:
-        *block_out = (struct block){
-            .view = {.address = import.address,
-                     .owner = {.bytes = import.bytes, .id = import.id | BUFFER_ID_IMPORT}},
-            .is_import = true,
-            .granular_bytes = import.granular_bytes,
-            .opener = import.context};
+        *block_out = (struct block){.view = {.address = import.address,
+                                             .owner = {.bytes = import.bytes,
+                                                       .id = import.id | BUFFER_ID_IMPORT,
+                                                       .context_id = import.context_id}},
+                                    .is_import = true,
+                                    .granular_bytes = import.granular_bytes};
         return OUR_BLOCK;
     case VPMM_IPC_IN_MAPPING:
         return NOBODYS;
@@ -118,14 +117,11 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
 static void rewrite_context(struct vpmm_router *router, const struct block *block, void *value)
 {
     const struct vpmm_owner *owner = &block->view.owner;
-    vpmm_context_handle handle = block->opener;
-    if (!block->is_import) {
-        struct vpmm_context *context =
-            vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
-        if (owner->is_async || !context)
-            return;
-        handle = vpmm_context_raw(context);
-    }
+    struct vpmm_context *context =
+        vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
+    if (owner->is_async || !context)
+        return;
+    vpmm_context_handle handle = vpmm_context_raw(context);
     memcpy(value, &handle, sizeof handle);
 }
 

@@ -153,11 +153,30 @@ static enum vpmm_route route_of_status(enum vpmm_status status)
     }
 }
 
+/* What contexts owned that are gone becomes free: those whose end was announced, and those of which
+ * something else told. */
+static void bury_gone(struct vpmm_router *router)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    uint64_t id;
+    while ((id = vpmm_order_next_gone(router->order)) != 0)
+        for (uint32_t i = 0; i < n; i++)
+            vpmm_heap_context_gone(vpmm_atomic_load(&router->heaps[i]), id);
+}
+
+/* cudaMalloc memory for a context that ended meanwhile ended with it. */
+static void end_with(struct vpmm_heap *heap, const struct vpmm_request *request)
+{
+    if (!request->stream && vpmm_context_is_gone(request->context))
+        vpmm_heap_context_gone(heap, vpmm_context_id(request->context));
+}
+
 VPMM_APART static enum vpmm_route
 serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint64_t *address_out)
 {
     struct caller caller = {0};
     struct vpmm_heap *heap;
+    bury_gone(router);
     enum vpmm_route route = decide(router, request, &caller);
     if (route == VPMM_ROUTE_LIMITED)
         vpmm_router_tell_limited(router, vpmm_context_device(caller.context), request);
@@ -173,6 +192,7 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
         return VPMM_ROUTE_POOL_LIMIT;
     status = vpmm_heap_malloc(heap, &wanted, address_out);
+    end_with(heap, &wanted);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
         vpmm_router_tell_full(router, heap, request);
@@ -275,47 +295,28 @@ bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t
 
 /* ---- contexts that go ---- */
 
-/* Afterwards the handle may mean nothing, or another context: its id is learnt before. */
-void vpmm_router_context_leaving(struct vpmm_router *router, vpmm_context_handle handle)
+void vpmm_router_context_handed_out(struct vpmm_router *router, vpmm_context_handle handle,
+                                    bool is_new)
 {
-    struct vpmm_context *context;
-    if (!handle)
-        return;
-    if (vpmm_atomic_load(&router->n_heaps) &&
-        vpmm_order_context(router->order, handle, &context) == VPMM_OK) {
-        unsigned i = 0;
-        vpmm_lock_take(&router->lock);
-        while (i < LEAVING_MAX && router->leaving[i].handle && router->leaving[i].handle != handle)
-            i++;
-        if (i < LEAVING_MAX)
-            router->leaving[i] = (struct leaving){handle, vpmm_context_id(context)};
-        vpmm_lock_give(&router->lock);
-    }
-    vpmm_order_context_leaving(router->order, handle);
+    vpmm_order_context_made(router->order, handle, is_new);
+    bury_gone(router);
 }
 
-/* The id of a context that was leaving, or 0. */
-static uint64_t take_leaving(struct vpmm_router *router, vpmm_context_handle handle)
+struct vpmm_departure vpmm_router_context_leaving(struct vpmm_router *router,
+                                                  vpmm_context_handle handle, bool is_ending)
 {
-    uint64_t id = 0;
-    vpmm_lock_take(&router->lock);
-    for (unsigned i = 0; i < LEAVING_MAX; i++)
-        if (router->leaving[i].handle == handle) {
-            id = router->leaving[i].context_id;
-            router->leaving[i] = (struct leaving){NULL, 0};
-        }
-    vpmm_lock_give(&router->lock);
-    return id;
+    return vpmm_order_context_leaving(router->order, handle, is_ending);
 }
 
-void vpmm_router_context_left(struct vpmm_router *router, vpmm_context_handle handle,
+bool vpmm_router_context_left(struct vpmm_router *router, const struct vpmm_departure *departure,
                               bool destroyed)
 {
-    if (!handle)
-        return;
-    uint64_t id = take_leaving(router, handle);
-    vpmm_order_context_left(router->order, handle, destroyed);
-    uint32_t n = vpmm_atomic_load(&router->n_heaps);
-    for (uint32_t i = 0; id && destroyed && i < n; i++)
-        vpmm_heap_context_gone(vpmm_atomic_load(&router->heaps[i]), id);
+    const struct vpmm_context *context = departure->context;
+    if (!context)
+        return false;
+    if (!destroyed)
+        destroyed = !vpmm_order_context_lives(router->order, context);
+    vpmm_order_context_left(router->order, departure, destroyed);
+    bury_gone(router);
+    return destroyed;
 }

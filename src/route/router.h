@@ -14,8 +14,6 @@
 #include "base/lock.h"
 #include "route/route.h"
 
-#define LEAVING_MAX 16
-
 struct device {
     vpmm_atomic32 is_known; /* the next five are valid, and constant from then on */
     struct vpmm_device_facts facts;
@@ -41,12 +39,6 @@ struct made_mempool {
     struct vpmm_mempool mempool; /* its number is its place in the table */
 };
 
-/* A context between leaving and left. */
-struct leaving {
-    vpmm_context_handle handle; /* NULL: not used */
-    uint64_t context_id;
-};
-
 struct vpmm_router {
     const struct vpmm_config *config;
     const struct vpmm_driver *driver;
@@ -57,8 +49,7 @@ struct vpmm_router {
 
     struct vpmm_lock lock;
     struct vpmm_condition changed;
-    uint64_t seen_devices;               /* lock: devices that had a context, one bit each */
-    struct leaving leaving[LEAVING_MAX]; /* lock */
+    uint64_t seen_devices; /* lock: devices that had a context, one bit each */
 
     vpmm_atomic64 small_bytes; /* whatever is smaller is too small on every device known; 0: none is
                                   known */

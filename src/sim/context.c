@@ -21,17 +21,23 @@ CUresult context_now(struct sim *sim, struct context **context_out)
     return CUDA_SUCCESS;
 }
 
-CUresult context_of(struct sim *sim, CUcontext handle, struct context **context_out)
+static CUresult context_look(struct sim *sim, CUcontext handle, struct context **context_out)
 {
     struct context *context;
     if (object_find(sim, OBJECT_CONTEXT, (uintptr_t)handle, &context) == OBJECT_UNKNOWN)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context->alive) {
-        misuse(sim, SIM_DEAD_CONTEXT, "use of the destroyed context %p", (void *)handle);
+    if (!context->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
     *context_out = context;
     return CUDA_SUCCESS;
+}
+
+CUresult context_of(struct sim *sim, CUcontext handle, struct context **context_out)
+{
+    CUresult result = context_look(sim, handle, context_out);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        misuse(sim, SIM_DEAD_CONTEXT, "use of the destroyed context %p", (void *)handle);
+    return result;
 }
 
 struct context *context_new(struct sim *sim, CUdevice device)
@@ -70,11 +76,17 @@ static void context_close(struct sim *sim, struct context *context)
 CUresult context_end(struct sim *sim, struct context *context)
 {
     capture_abandon(sim, context, NULL);
+    context->ending = true;
     CUresult result = op_wait_context(sim, context);
+    context->ending = false;
+    pthread_cond_broadcast(&sim->moved);
+    if (!context->alive)
+        return result; /* another thread ended it meanwhile */
     for (struct context *green = sim->contexts; green != NULL; green = green->next)
         if (green->parent == context && green->alive) {
             object_retire(sim, green->green);
             context_close(sim, green);
+            context->retained -= context->retained > 0;
         }
     context_close(sim, context);
     return context->error != CUDA_SUCCESS ? CUDA_SUCCESS : result;
@@ -97,6 +109,7 @@ CUresult sim_ctx_create(struct sim *sim, unsigned flags, CUdevice device, CUcont
     if (result == CUDA_SUCCESS) {
         struct context *context = context_new(sim, device);
         context->flags = flags;
+        context->attached = 1;
         context_start(sim, context);
         result = push(sim, context);
         *context_out = (CUcontext)(uintptr_t)context->handle;
@@ -119,6 +132,45 @@ CUresult sim_ctx_destroy(struct sim *sim, CUcontext handle)
             thread->n_stack--;
     }
     return call_leave(sim, "cuCtxDestroy", result);
+}
+
+/* cuCtxAttach and cuCtxDetach are for the current context; a primary or a green one has no such
+ * count. */
+static CUresult counted(struct sim *sim, struct context **context_out)
+{
+    TRY(context_now(sim, context_out));
+    bool is_counted = !(*context_out)->is_primary && (*context_out)->parent == NULL;
+    return is_counted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult sim_ctx_attach(struct sim *sim, unsigned flags, CUcontext *context_out)
+{
+    struct context *context = NULL;
+    CUresult result = call_enter(sim, "cuCtxAttach");
+    if (result == CUDA_SUCCESS && (flags != 0 || context_out == NULL))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = counted(sim, &context);
+    if (result == CUDA_SUCCESS) {
+        context->attached++;
+        *context_out = (CUcontext)(uintptr_t)context->handle;
+    }
+    return call_leave(sim, "cuCtxAttach", result);
+}
+
+CUresult sim_ctx_detach(struct sim *sim, CUcontext handle)
+{
+    struct context *context = NULL;
+    CUresult result = call_enter_query(sim, "cuCtxDetach");
+    if (result == CUDA_SUCCESS)
+        result = counted(sim, &context);
+    if (result == CUDA_SUCCESS && (CUcontext)(uintptr_t)context->handle != handle)
+        result = CUDA_ERROR_INVALID_CONTEXT;
+    if (result == CUDA_SUCCESS && --context->attached == 0) {
+        result = context_end(sim, context);
+        thread_now(sim)->n_stack--;
+    }
+    return call_leave(sim, "cuCtxDetach", result);
 }
 
 CUresult sim_ctx_push_current(struct sim *sim, CUcontext handle)
@@ -201,12 +253,15 @@ CUresult sim_ctx_device_of(struct sim *sim, CUcontext handle, CUdevice *device_o
     return call_leave(sim, "cuCtxGetDevice", result);
 }
 
+/* To ask of a context whether it still is the same one is no misuse of it. */
 CUresult sim_ctx_get_id(struct sim *sim, CUcontext handle, unsigned long long *id_out)
 {
     struct context *context = NULL;
-    CUresult result = call_enter(sim, "cuCtxGetId");
-    if (result == CUDA_SUCCESS)
-        result = named_or_current(sim, handle, &context);
+    CUresult result = call_enter_query(sim, "cuCtxGetId");
+    if (result == CUDA_SUCCESS && handle == NULL)
+        result = context_now(sim, &context);
+    else if (result == CUDA_SUCCESS)
+        result = context_look(sim, handle, &context);
     if (result == CUDA_SUCCESS)
         *id_out = context->id;
     return call_leave(sim, "cuCtxGetId", result);

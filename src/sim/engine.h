@@ -83,7 +83,7 @@ struct sim_config {
     bool check_races;   /* report RACE when unordered pending work shares a page and one of them
                            writes */
     unsigned query_progress; /* adversarial: every Nth query that says NOT_READY advances one step;
-                                0: never */
+                                0: only after thousands in which nothing else got on */
     unsigned hang_ms; /* a wait without any progress for so long is HANG; 0: never; default 20000 */
     uint64_t seed;    /* chooses among the orders that CUDA allows */
     uint64_t va_bytes;         /* address space for reservations in all; 120 TiB */
@@ -165,6 +165,8 @@ CUresult sim_device_can_access_peer(struct sim *sim, CUdevice device, CUdevice p
 
 CUresult sim_ctx_create(struct sim *sim, unsigned flags, CUdevice device, CUcontext *context_out);
 CUresult sim_ctx_destroy(struct sim *sim, CUcontext context);
+CUresult sim_ctx_attach(struct sim *sim, unsigned flags, CUcontext *context_out);
+CUresult sim_ctx_detach(struct sim *sim, CUcontext context);
 CUresult sim_ctx_push_current(struct sim *sim, CUcontext context);
 CUresult sim_ctx_pop_current(struct sim *sim, CUcontext *context_out); /* output may be NULL */
 CUresult sim_ctx_set_current(struct sim *sim, CUcontext context);      /* NULL: none */
@@ -189,7 +191,7 @@ CUresult sim_device_primary_ctx_set_flags(struct sim *sim, CUdevice device, unsi
 CUresult sim_device_primary_ctx_get_state(struct sim *sim, CUdevice device, unsigned *flags_out,
                                           int *active_out);
 /* cuGreenCtxCreate without a resource descriptor: a green context upon the device's primary one,
- * which must be active. */
+ * which it retains. */
 CUresult sim_green_ctx_create(struct sim *sim, CUdevice device, CUgreenCtx *green_out);
 CUresult sim_green_ctx_destroy(struct sim *sim, CUgreenCtx green);
 CUresult sim_ctx_from_green_ctx(struct sim *sim, CUgreenCtx green, CUcontext *context_out);

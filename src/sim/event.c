@@ -5,9 +5,18 @@
 
 #define EVENT_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
+/* No device stands still for as long as this many refusals in a row. */
+#define REFUSALS_MAX 10000
+
 CUresult query_refused(struct sim *sim)
 {
     unsigned every = sim->config.query_progress;
+    if (sim->refused_at != sim->progress) {
+        sim->refused_at = sim->progress;
+        sim->n_in_vain = 0;
+    }
+    if (++sim->n_in_vain % REFUSALS_MAX == 0)
+        (void)op_step(sim, 0);
     if (every != 0 && ++sim->n_refusals % every == 0)
         (void)op_step(sim, 0);
     return CUDA_ERROR_NOT_READY;

@@ -161,7 +161,9 @@ struct context {
     int device;
     unsigned flags;
     bool alive, is_primary;
-    unsigned retained;
+    bool ending;            /* a thread waits for its work, to end it then */
+    unsigned retained;      /* of a primary one; green ones count */
+    unsigned attached;      /* of another: what cuCtxDetach has still to give up */
     struct context *parent; /* of a green one */
     uint64_t green;
     CUresult error; /* sticky */
@@ -352,6 +354,8 @@ struct sim {
     size_t n_ready, ready_room;
     uint64_t mark, progress;
     unsigned n_refusals; /* queries that said NOT_READY */
+    unsigned n_in_vain;  /* of them those since `progress` was `refused_at` */
+    uint64_t refused_at;
 
     struct reservation **reservations; /* ascending */
     size_t n_reservations, reservations_room;

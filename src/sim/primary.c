@@ -76,32 +76,43 @@ CUresult sim_device_can_access_peer(struct sim *sim, CUdevice device, CUdevice p
     return call_leave(sim, "cuDeviceCanAccessPeer", result);
 }
 
+static struct context *retain(struct sim *sim, CUdevice device)
+{
+    struct device *of = &sim->devices[device];
+    if (of->primary == NULL) {
+        of->primary = context_new(sim, device);
+        of->primary->is_primary = true;
+    }
+    while (of->primary->ending)
+        pthread_cond_wait(&sim->moved, &sim->lock);
+    if (!of->primary->alive)
+        context_start(sim, of->primary);
+    of->primary->flags = of->primary_flags;
+    of->primary->retained++;
+    return of->primary;
+}
+
+static CUresult release(struct sim *sim, struct context *primary)
+{
+    if (primary == NULL || primary->retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    bool is_last = --primary->retained == 0 && primary->alive;
+    return is_last ? context_end(sim, primary) : CUDA_SUCCESS;
+}
+
 CUresult sim_device_primary_ctx_retain(struct sim *sim, CUdevice device, CUcontext *context_out)
 {
     CUresult result = device_enter(sim, "cuDevicePrimaryCtxRetain", device);
-    if (result == CUDA_SUCCESS) {
-        struct device *of = &sim->devices[device];
-        if (of->primary == NULL) {
-            of->primary = context_new(sim, device);
-            of->primary->is_primary = true;
-        }
-        if (!of->primary->alive)
-            context_start(sim, of->primary);
-        of->primary->flags = of->primary_flags;
-        of->primary->retained++;
-        *context_out = (CUcontext)(uintptr_t)of->primary->handle;
-    }
+    if (result == CUDA_SUCCESS)
+        *context_out = (CUcontext)(uintptr_t)retain(sim, device)->handle;
     return call_leave(sim, "cuDevicePrimaryCtxRetain", result);
 }
 
 CUresult sim_device_primary_ctx_release(struct sim *sim, CUdevice device)
 {
     CUresult result = device_enter(sim, "cuDevicePrimaryCtxRelease", device);
-    struct context *primary = result == CUDA_SUCCESS ? sim->devices[device].primary : NULL;
-    if (result == CUDA_SUCCESS && (primary == NULL || primary->retained == 0))
-        result = CUDA_ERROR_INVALID_CONTEXT;
-    if (result == CUDA_SUCCESS && --primary->retained == 0)
-        result = context_end(sim, primary);
+    if (result == CUDA_SUCCESS)
+        result = release(sim, sim->devices[device].primary);
     return call_leave(sim, "cuDevicePrimaryCtxRelease", result);
 }
 
@@ -141,10 +152,8 @@ CUresult sim_device_primary_ctx_get_state(struct sim *sim, CUdevice device, unsi
 CUresult sim_green_ctx_create(struct sim *sim, CUdevice device, CUgreenCtx *green_out)
 {
     CUresult result = device_enter(sim, "cuGreenCtxCreate", device);
-    struct context *primary = result == CUDA_SUCCESS ? sim->devices[device].primary : NULL;
-    if (result == CUDA_SUCCESS && (primary == NULL || !primary->alive))
-        result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS) {
+        struct context *primary = retain(sim, device);
         struct context *green = context_new(sim, device);
         green->parent = primary;
         green->alive = true;
@@ -165,7 +174,8 @@ static CUresult green_enter(struct sim *sim, const char *name, CUgreenCtx handle
     return result;
 }
 
-/* Streams of it end with it, their queued work does not. */
+/* Streams of it end with it, their queued work does not, unless it alone kept the primary context
+ * alive. */
 CUresult sim_green_ctx_destroy(struct sim *sim, CUgreenCtx handle)
 {
     struct context *green = NULL;
@@ -179,6 +189,7 @@ CUresult sim_green_ctx_destroy(struct sim *sim, CUgreenCtx handle)
         green->alive = false;
         object_retire(sim, green->green);
         object_retire(sim, green->handle);
+        result = release(sim, green->parent);
     }
     return call_leave(sim, "cuGreenCtxDestroy", result);
 }

@@ -123,6 +123,17 @@ static enum vpmm_status context_device(void *self, vpmm_context_handle context, 
         sim_ctx_device_of(enter(self, "context_device"), context_cast(context), device_out));
 }
 
+static enum vpmm_status context_id(void *self, vpmm_context_handle context, uint64_t *id_out)
+{
+    unsigned long long id;
+    CUresult result = sim_ctx_get_id(enter(self, "context_id"), context_cast(context), &id);
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        return VPMM_CONTEXT_GONE;
+    TRY_STATUS(sim_table_status(result));
+    *id_out = id;
+    return VPMM_OK;
+}
+
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
     return sim_table_status(
@@ -326,6 +337,7 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
         .memory_info = memory_info,
         .context_current = context_current,
         .context_device = context_device,
+        .context_id = context_id,
         .context_synchronize = context_synchronize,
         .peer_possible = peer_possible,
         .default_pool_trim = default_pool_trim,
@@ -352,6 +364,8 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
     };
     if (sim_config(sim)->driver_version < 12050)
         driver_out->event_record_context = NULL;
-    if (sim_config(sim)->driver_version < 12000)
+    if (sim_config(sim)->driver_version < 12000) {
         driver_out->stream_id = NULL;
+        driver_out->context_id = NULL;
+    }
 }

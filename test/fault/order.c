@@ -112,11 +112,11 @@ static void end_context(struct rig *rig, CUcontext context)
     struct vpmm_context *record;
     rig_enter(rig);
     bool is_known = !vpmm_order_context(rig->f.order, handle, &record);
-    vpmm_order_context_leaving(rig->f.order, handle);
+    struct vpmm_departure departure = vpmm_order_context_leaving(rig->f.order, handle, true);
     rig_leave(rig);
     SAME(CUDA_SUCCESS, sim_ctx_destroy(rig->f.sim, context));
     rig_enter(rig);
-    vpmm_order_context_left(rig->f.order, handle, true);
+    vpmm_order_context_left(rig->f.order, &departure, true);
     if (is_known)
         vpmm_heap_context_gone(rig->f.heap, vpmm_context_id(record));
     rig_leave(rig);

@@ -305,13 +305,14 @@ void world_replace_context(struct world *world, bool fails)
     SAME(VPMM_OK, vpmm_order_context(fixture->order, (vpmm_context_handle)handle, &context));
     leave_second(world);
     enter(world, WORLD_MAIN);
-    vpmm_order_context_leaving(fixture->order, (vpmm_context_handle)handle);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(fixture->order, (vpmm_context_handle)handle, true);
     if (fails)
         sim_fault_set(fixture->sim, "cuCtxDestroy", 1, CUDA_ERROR_UNKNOWN, false);
     CUresult result = sim_ctx_destroy(fixture->sim, handle);
     sim_fault_clear(fixture->sim, "cuCtxDestroy");
     SAME(fails ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS, result);
-    vpmm_order_context_left(fixture->order, (vpmm_context_handle)handle, !fails);
+    vpmm_order_context_left(fixture->order, &departure, !fails);
     if (fails)
         return;
     vpmm_heap_context_gone(fixture->heap, vpmm_context_id(context));

@@ -85,6 +85,7 @@ INTEGRITY = [
     _cuda("integrity", "spin", alone=True, limit_s=90.0, bars=(_stitches(5),)),
     _cuda("integrity", "queued", alone=True),
     _cuda("integrity", "flag", alone=True),
+    _cuda("integrity", "releases", alone=True),
     # The memory of each of its pauses goes back, from a thread that has no context.
     _cuda("integrity", "idle", alone=True, env={"VPMM_IDLE_MS": "50"},
           bars=(Bar("trimmed_bytes", "at least 4 GiB", least=4 << 30),)),

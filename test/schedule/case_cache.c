@@ -229,9 +229,10 @@ static void die(void)
 {
     struct stage_heap *stage = world->stage;
     uint64_t id = vpmm_context_id(stage->context);
-    vpmm_order_context_leaving(stage->order, device_context(0));
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(stage->order, device_context(0), true);
     device_context_destroy(stage->device, 0);
-    vpmm_order_context_left(stage->order, device_context(0), true);
+    vpmm_order_context_left(stage->order, &departure, true);
     vpmm_heap_context_gone(stage->heap, id);
 }
 

@@ -31,7 +31,7 @@ static void prepare_order(void)
     expect(!vpmm_order_stream(world->order, device_stream(STREAM), &world->stream));
     expect(!vpmm_order_stream(world->order, device_stream(OTHER), &world->other));
     stage_count_order(world->order);
-    world->device->current = 1;
+    world->device->current = 0;
     device_queue(world->device, STREAM);
     world->fence = vpmm_order_fence_context(world->order, world->context, true, &status);
 }
@@ -64,10 +64,11 @@ static void prepare_heap(void)
 
 static void die(void)
 {
-    vpmm_order_context_leaving(world->order, device_context(0));
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(world->order, device_context(0), true);
     if (!world->is_refused)
         device_context_destroy(world->device, 0);
-    vpmm_order_context_left(world->order, device_context(0), !world->is_refused);
+    vpmm_order_context_left(world->order, &departure, !world->is_refused);
 }
 
 static void die_with_heap(void)
@@ -75,6 +76,21 @@ static void die_with_heap(void)
     uint64_t id = vpmm_context_id(world->context);
     die();
     vpmm_heap_context_gone(world->heap->heap, id);
+}
+
+/* Gives up a reference that is not the last one: nobody waits for the device meanwhile. */
+static void release(void)
+{
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(world->order, device_context(0), false);
+    vpmm_order_context_left(world->order, &departure, false);
+}
+
+/* The device gets on only once the reference is given up. */
+static void release_and_finish(void)
+{
+    release();
+    device_finish(world->device, STREAM);
 }
 
 static void finish(void)
@@ -191,6 +207,12 @@ const struct schedule_case cases_death[] = {
     SCHEDULE_TEST(refused, prepare_refused, {record_context, die, poll}, check_alive),
     SCHEDULE_TEST(refused_wait, prepare_refused, {wait_on_host, die, finish}, check_alive),
     SCHEDULE_TEST(refused_look_up, prepare_refused, {look_up, die}, check_alive),
+    SCHEDULE_TEST(released, prepare_refused, {record_context, release, poll}, check_alive),
+    SCHEDULE_TEST(released_beside_a_record, prepare_refused, {record_stream, release}, check_alive),
+    SCHEDULE_TEST(released_beside_a_wait, prepare_refused, {wait_on_host, release_and_finish},
+                  check_alive),
+    SCHEDULE_TEST(released_by_two, prepare_refused, {release, release_and_finish, poll},
+                  check_alive),
     SCHEDULE_TEST(free_of_its_memory, prepare_heap, {free_block, die_with_heap}, check_heap),
     SCHEDULE_TEST(free_on_another_stream, prepare_heap, {free_block_on_other, die_with_heap},
                   check_heap),

@@ -261,9 +261,10 @@ static void capture_here(void)
 
 static void die(void)
 {
-    vpmm_order_context_leaving(world->order, device_context(0));
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(world->order, device_context(0), true);
     device_context_destroy(world->device, 0);
-    vpmm_order_context_left(world->order, device_context(0), true);
+    vpmm_order_context_left(world->order, &departure, true);
 }
 
 static void open_another(void)

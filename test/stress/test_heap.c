@@ -116,9 +116,10 @@ static void *churn(void *number)
             world_use(&world, &freed, stream);
             world_free(&world, &freed, sometimes(stream, &dice));
         }
-        vpmm_order_context_leaving(world.order, (vpmm_context_handle)handle);
+        struct vpmm_departure departure =
+            vpmm_order_context_leaving(world.order, (vpmm_context_handle)handle, true);
         assert_int_equal(sim_ctx_destroy(world.sim, handle), CUDA_SUCCESS);
-        vpmm_order_context_left(world.order, (vpmm_context_handle)handle, true);
+        vpmm_order_context_left(world.order, &departure, true);
         vpmm_heap_context_gone(world.heap, vpmm_context_id(context));
         assert_int_equal(sim_ctx_set_current(world.sim, world.handle), CUDA_SUCCESS);
         if (has_kept) {

@@ -31,6 +31,46 @@ static CUresult api_version(struct sim *sim, unsigned *version_out)
     return result;
 }
 
+#define PART_LEAST 8u /* multiprocessors */
+
+static CUresult all_of(struct sim *sim, CUdevice device, CUdevResource *resource_out,
+                       CUdevResourceType type)
+{
+    int n = 0;
+    if (!resource_out || type != CU_DEV_RESOURCE_TYPE_SM)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result =
+        sim_device_get_attribute(sim, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device, &n);
+    if (result == CUDA_SUCCESS) {
+        memset(resource_out, 0, sizeof *resource_out);
+        resource_out->type = type;
+        resource_out->sm.smCount = (unsigned)n;
+    }
+    return result;
+}
+
+/* One part alone, which is all that anybody asks for. */
+static CUresult part_of(CUdevResource *part_out, unsigned *n, const CUdevResource *whole,
+                        unsigned least)
+{
+    unsigned count = (least + PART_LEAST - 1) / PART_LEAST * PART_LEAST;
+    if (!n || *n != 1 || !whole || !part_out || !count || count > whole->sm.smCount)
+        return CUDA_ERROR_INVALID_VALUE;
+    *part_out = *whole;
+    part_out->sm.smCount = count;
+    return CUDA_SUCCESS;
+}
+
+/* Nobody reads it. */
+static CUresult describe(CUdevResourceDesc *description_out, const CUdevResource *parts, unsigned n)
+{
+    static char description;
+    if (!description_out || !parts || n != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    *description_out = (CUdevResourceDesc)(void *)&description;
+    return CUDA_SUCCESS;
+}
+
 CALL(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
      sim_ctx_create(sim, flags, device, context))
 CALL(cuCtxCreate_v3,
@@ -43,6 +83,8 @@ CALL(cuCtxCreate_v4,
 #endif
 CALL(cuCtxDestroy, (CUcontext context), sim_ctx_destroy(sim, context))
 CALL(cuCtxDestroy_v2, (CUcontext context), sim_ctx_destroy(sim, context))
+CALL(cuCtxAttach, (CUcontext * context, unsigned flags), sim_ctx_attach(sim, flags, context))
+CALL(cuCtxDetach, (CUcontext context), sim_ctx_detach(sim, context))
 CALL(cuCtxPushCurrent, (CUcontext context), sim_ctx_push_current(sim, context))
 CALL(cuCtxPushCurrent_v2, (CUcontext context), sim_ctx_push_current(sim, context))
 CALL(cuCtxPopCurrent, (CUcontext * context), sim_ctx_pop_current(sim, context))
@@ -86,7 +128,15 @@ CALL(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags),
 CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),
      sim_device_primary_ctx_get_state(sim, device, flags, active))
 
-/* Only without a division of the device: the descriptor is not read. */
+CALL(cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type),
+     all_of(sim, device, resource, type))
+CALL(cuDevSmResourceSplitByCount,
+     (CUdevResource * parts, unsigned *n, const CUdevResource *whole, CUdevResource *rest,
+      unsigned flags, unsigned least),
+     rest || flags ? CUDA_ERROR_NOT_SUPPORTED : ((void)sim, part_of(parts, n, whole, least)))
+CALL(cuDevResourceGenerateDesc, (CUdevResourceDesc * description, CUdevResource *parts, unsigned n),
+     ((void)sim, describe(description, parts, n)))
+/* The device is not really divided: the descriptor is not read. */
 CALL(cuGreenCtxCreate,
      (CUgreenCtx * green, CUdevResourceDesc descriptor, CUdevice device, unsigned flags),
      flags &CU_GREEN_CTX_DEFAULT_STREAM || !descriptor ? sim_green_ctx_create(sim, device, green)

@@ -20,6 +20,11 @@ void vpmm_sim_action_set(enum sim_misuse misuse, enum sim_action action);
 void vpmm_sim_device_break(CUdevice device, CUresult code);
 void vpmm_sim_shut_down(void);
 
+/* `hook` is called before each call proper, by the calling thread, with CUDA's name of it: it may
+ * act as another thread would (calls that it makes itself do not come here). NULL: none. Before or
+ * after cuInit. */
+void vpmm_sim_hook_set(void (*hook)(const char *name));
+
 /* As sim_step(), sim_drain() and sim_peek(). */
 bool vpmm_sim_step(void);
 uint64_t vpmm_sim_drain(void);

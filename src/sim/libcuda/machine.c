@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "sim/libcuda/machine.h"
 
+#include "sim/libcuda/control.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ static pthread_once_t parsed = PTHREAD_ONCE_INIT;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct sim *) machine;
 static atomic_bool forked;
+static void (*_Atomic hook)(const char *name);
 
 __attribute__((noreturn)) static void refuse(const char *name, const char *text)
 {
@@ -53,9 +56,23 @@ static void strictness(uint64_t level)
         wanted.actions[SIM_CAPTURE_BROKEN] = wanted.actions[SIM_FREE_IN_USE] = SIM_STOP;
 }
 
+static void before_call(void *self, const char *name)
+{
+    (void)self;
+    void (*now)(const char *) = atomic_load(&hook);
+    if (now)
+        now(name);
+}
+
+void vpmm_sim_hook_set(void (*wanted_hook)(const char *name))
+{
+    atomic_store(&hook, wanted_hook);
+}
+
 static void parse(void)
 {
     sim_config_default(&wanted);
+    wanted.before_call = before_call;
     n_devices = (int)number("VPMM_SIM_DEVICES", 1);
     wanted.n_devices = n_devices ? n_devices : 1;
     wanted.device_bytes = number("VPMM_SIM_BYTES", wanted.device_bytes);

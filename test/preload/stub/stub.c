@@ -83,11 +83,13 @@
     X(cuCtxCreate_v4, "cuCtxCreate", 12050, 0, 0)                                                  \
     X(cuCtxDestroy, "cuCtxDestroy", 2000, 0, 0)                                                    \
     X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0, 0)                                                 \
+    X(cuCtxDetach, "cuCtxDetach", 2000, 0, 0)                                                      \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0, 0)                            \
     X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0, 0)                          \
     X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0, 0)                      \
     X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, 0)                              \
     X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0, 0)                          \
+    X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0, 0)                                           \
     X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0, 0)                                         \
     X(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, 0, 0)                                  \
     X(cuCtxDisablePeerAccess, "cuCtxDisablePeerAccess", 4000, 0, 0)                                \

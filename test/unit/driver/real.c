@@ -54,6 +54,12 @@ static CUresult synchronize(void)
     return answer();
 }
 
+static CUresult get_id(CUcontext context, unsigned long long *id)
+{
+    *id = 1000 + (uintptr_t)context;
+    return answer();
+}
+
 static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
@@ -259,6 +265,7 @@ static const struct vpmm_cuda functions = {
     .real_cuCtxPushCurrent_v2 = push_current,
     .real_cuCtxPopCurrent_v2 = pop_current,
     .real_cuCtxGetDevice = get_device,
+    .real_cuCtxGetId = get_id,
     .real_cuCtxSynchronize = synchronize,
     .real_cuMemGetInfo_v2 = mem_get_info,
     .real_cuMemGetAllocationGranularity = granularity,

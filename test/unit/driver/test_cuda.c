@@ -170,6 +170,24 @@ static void test_context_is_put_back(void **state)
     }
 }
 
+/* Whoever is refused was asked about a context that is gone. */
+static void test_context_id(void **state)
+{
+    (void)state;
+    uint64_t id = 0;
+    assert_int_equal(driver.context_id(driver.self, context(3), &id), VPMM_OK);
+    assert_int_equal(id, 1003);
+    const CUresult refusals[] = {CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED};
+    for (size_t i = 0; i < 2; i++) {
+        real.next = refusals[i];
+        assert_int_equal(driver.context_id(driver.self, context(4), &id), VPMM_CONTEXT_GONE);
+    }
+    assert_int_equal(id, 1003);
+    real.missing = "cuCtxGetId";
+    assert_int_equal(vpmm_cuda_init(&cuda, real_lookup, &real, &driver), VPMM_OK);
+    assert_null(driver.context_id);
+}
+
 static void test_create_extras(void **state)
 {
     (void)state;
@@ -375,6 +393,7 @@ int main(void)
         TEST(test_translation),
         TEST(test_current_context),
         TEST(test_context_is_put_back),
+        TEST(test_context_id),
         TEST(test_create_extras),
         TEST(test_create_failures),
         TEST(test_sharing),

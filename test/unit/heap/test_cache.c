@@ -305,8 +305,9 @@ static void without_an_open_fence_a_free_goes_to_the_pool(void **state)
     enum vpmm_status status;
     uint64_t p = fixture_malloc(&f, 4, a);
     assert_int_equal(vpmm_order_stream(f.order, (vpmm_stream_handle)a, &known), VPMM_OK);
-    vpmm_order_context_leaving(f.order, (vpmm_context_handle)f.handle);
-    vpmm_order_context_left(f.order, (vpmm_context_handle)f.handle, true);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(f.order, (vpmm_context_handle)f.handle, true);
+    vpmm_order_context_left(f.order, &departure, true);
     assert_false(vpmm_heap_free_cached(f.heap, p, &known, &status));
     assert_int_equal(fixture_totals(&f).live_pages, 4);
     assert_int_equal(vpmm_heap_free(f.heap, p, &known, &status), VPMM_OK);

@@ -212,9 +212,10 @@ static void a_context_that_is_gone_has_no_lane(void **state)
     assert_int_equal(vpmm_order_context(f.order, (vpmm_context_handle)second, &theirs), VPMM_OK);
     struct vpmm_request request = {.bytes = 4 * f.page_bytes, .context = theirs};
     assert_int_equal(vpmm_heap_malloc(f.heap, &request, &p), VPMM_OK);
-    vpmm_order_context_leaving(f.order, (vpmm_context_handle)second);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(f.order, (vpmm_context_handle)second, true);
     assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
-    vpmm_order_context_left(f.order, (vpmm_context_handle)second, true);
+    vpmm_order_context_left(f.order, &departure, true);
     assert_false(vpmm_cache_free_waiting(f.heap, p, &waited));
     vpmm_heap_context_gone(f.heap, vpmm_context_id(theirs));
     fixture_teardown(&f);

@@ -210,9 +210,10 @@ static void test_context_gone(void **state)
     uint64_t other = fixture_malloc(&f, 1, NULL);
     fixture_free(&f, fixture_malloc(&f, 5, stream), stream);
 
-    vpmm_order_context_leaving(f.order, (vpmm_context_handle)second);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(f.order, (vpmm_context_handle)second, true);
     assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
-    vpmm_order_context_left(f.order, (vpmm_context_handle)second, true);
+    vpmm_order_context_left(f.order, &departure, true);
     vpmm_heap_context_gone(f.heap, vpmm_context_id(context));
     fixture_audit(&f);
     assert_int_equal(fixture_totals(&f).live_pages, 3);

@@ -38,9 +38,10 @@ static void test_free_after_the_owner_is_gone(void **state)
     assert_int_equal(sim_ctx_create(f.sim, 0, 0, &second), CUDA_SUCCESS);
     CUstream theirs = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, theirs);
-    vpmm_order_context_leaving(f.order, (vpmm_context_handle)second);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(f.order, (vpmm_context_handle)second, true);
     assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
-    vpmm_order_context_left(f.order, (vpmm_context_handle)second, true);
+    vpmm_order_context_left(f.order, &departure, true);
     assert_int_equal(sim_ctx_set_current(f.sim, f.handle), CUDA_SUCCESS);
     CUstream ours = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     volatile bool gate = false;

@@ -71,7 +71,7 @@ static int devices(void *self, int owner, int devices_out[VPMM_DEVICES_MAX])
     return 1;
 }
 
-const struct vpmm_ipc_opener opener = {NULL, (vpmm_context_handle)&lent, devices};
+const struct vpmm_ipc_opener opener = {NULL, 7, devices};
 
 enum vpmm_status wait_for_work(void *self, const struct vpmm_ipc_import *import)
 {

@@ -33,7 +33,7 @@ static void openings_are_counted(void **state)
     (void)state;
     uint64_t first, second, third;
     struct vpmm_ipc_opener other = opener;
-    other.context = (vpmm_context_handle)&other;
+    other.context_id = opener.context_id + 1;
     assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &first), VPMM_OK);
     assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &second), VPMM_OK);
     assert_int_equal(vpmm_ipc_open(importer, handle, &other, &third), VPMM_OK);
@@ -47,7 +47,7 @@ static void openings_are_counted(void **state)
     assert_int_equal(n_waits, 1);
     assert_int_equal(vpmm_ipc_close(importer, first, wait_for_work, NULL), VPMM_NOT_FOUND);
     end_when(&lent.n_leases, 1);
-    vpmm_ipc_context_gone(importer, other.context);
+    vpmm_ipc_context_gone(importer, other.context_id);
     end_when(&lent.n_leases, 0);
 }
 
@@ -65,7 +65,7 @@ static void a_close_that_cannot_wait_is_made_up_for(void **state)
     uint64_t first, second;
     struct vpmm_ipc_import import;
     struct vpmm_ipc_opener other = opener;
-    other.context = (vpmm_context_handle)&other;
+    other.context_id = opener.context_id + 1;
     assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &first), VPMM_OK);
     assert_int_equal(vpmm_ipc_open(importer, handle, &other, &second), VPMM_OK);
     assert_int_equal(vpmm_ipc_close(importer, first, capture_in_the_way, NULL), VPMM_OK);
@@ -97,7 +97,7 @@ static void what_is_open_is_found(void **state)
         assert_int_equal(vpmm_ipc_find(importer, places[i].at, &import), places[i].place);
     assert_int_equal(import.address, address);
     assert_int_equal(import.granular_bytes, (block.bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
-    assert_ptr_equal(import.context, opener.context);
+    assert_int_equal(import.context_id, opener.context_id);
     assert_int_equal(vpmm_ipc_close(importer, address, wait_for_work, NULL), VPMM_OK);
     assert_int_equal(vpmm_ipc_find(importer, address, &import), VPMM_IPC_ELSEWHERE);
 }

@@ -27,11 +27,11 @@ static void *open_and_close(void *self)
     struct vpmm_ipc_opener own = opener;
     struct vpmm_ipc_import import;
     uint64_t address;
-    own.context = self;
+    own.context_id = (uintptr_t)self;
     for (unsigned i = 0; i < ROUNDS; i++) {
         bool is_right = vpmm_ipc_open(importer, handle, &own, &address) == VPMM_OK &&
                         vpmm_ipc_find(importer, address + MIB, &import) == VPMM_IPC_IN_BLOCK &&
-                        import.address == address && import.context == own.context &&
+                        import.address == address && import.context_id == own.context_id &&
                         vpmm_ipc_close(importer, address, note_last, NULL) == VPMM_OK;
         atomic_fetch_add(&n_wrong, !is_right);
     }

@@ -88,12 +88,23 @@ static enum vpmm_status context_device(void *self, vpmm_context_handle context, 
     return leave(fake, VPMM_OK);
 }
 
+static enum vpmm_status context_id(void *self, vpmm_context_handle context, uint64_t *id_out)
+{
+    struct fake *fake = enter(self);
+    const struct fake_context *known = &fake->contexts[context_index(context)];
+    if (!known->is_alive)
+        return leave(fake, VPMM_CONTEXT_GONE);
+    *id_out = known->id;
+    return leave(fake, VPMM_OK);
+}
+
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
     struct fake *fake = enter(self);
     struct fake_context *known = &fake->contexts[context_index(context)];
     fake->n_misused += known->n_captures > 0 || !is_relaxed;
     fake->n_context_synchronized++;
+    stop_at(fake, FAKE_STOP_SYNCHRONIZE_CONTEXT);
     enum vpmm_status status = failure(&fake->fail_synchronize);
     if (!known->is_alive)
         status = VPMM_CONTEXT_GONE;
@@ -226,6 +237,7 @@ static enum vpmm_status event_query(void *self, vpmm_event_handle handle)
 {
     struct fake *fake = enter(self);
     fake->n_queries++;
+    stop_at(fake, FAKE_STOP_QUERY);
     enum vpmm_status status = failure(&fake->fail_query);
     return leave(fake, status ? status : state_of(fake, event_of(fake, handle)));
 }
@@ -282,7 +294,7 @@ void fake_init(struct fake *fake)
     pthread_mutex_init(&fake->mutex, NULL);
     pthread_cond_init(&fake->changed, NULL);
     for (int i = 0; i < FAKE_CONTEXTS; i++)
-        fake->contexts[i].is_alive = true;
+        fake_context_create(fake, i);
     for (int i = 0; i < FAKE_STREAMS; i++)
         fake_stream_create(fake, i, 0);
     fake->has_ids = true;
@@ -291,6 +303,7 @@ void fake_init(struct fake *fake)
         .self = fake,
         .context_current = context_current,
         .context_device = context_device,
+        .context_id = context_id,
         .context_synchronize = context_synchronize,
         .stream_facts = stream_facts,
         .stream_wait = stream_wait,
@@ -309,64 +322,6 @@ void fake_finish(struct fake *fake)
 {
     pthread_cond_destroy(&fake->changed);
     pthread_mutex_destroy(&fake->mutex);
-}
-
-void fake_stream_create(struct fake *fake, int stream, int context)
-{
-    static uint64_t last_id = 1000;
-    fake->streams[stream] =
-        (struct fake_stream){.context = context, .id = ++last_id, .is_alive = true};
-}
-
-void fake_complete(struct fake *fake, int event)
-{
-    pthread_mutex_lock(&fake->mutex);
-    fake->events[event].is_complete = true;
-    pthread_mutex_unlock(&fake->mutex);
-}
-
-void fake_complete_context(struct fake *fake, int context)
-{
-    for (int i = 0; i < FAKE_EVENTS; i++)
-        if (fake->events[i].context == context)
-            fake_complete(fake, i);
-}
-
-void fake_context_destroy(struct fake *fake, int context)
-{
-    pthread_mutex_lock(&fake->mutex);
-    fake->contexts[context].is_alive = false;
-    for (int i = 0; i < fake->n_created; i++)
-        if (fake->events[i].context == context && fake->events[i].is_alive) {
-            fake->events[i].is_alive = false;
-            fake->n_destroyed++;
-        }
-    pthread_mutex_unlock(&fake->mutex);
-}
-
-void fake_capture(struct fake *fake, int stream, bool begin)
-{
-    pthread_mutex_lock(&fake->mutex);
-    struct fake_stream *known = &fake->streams[stream];
-    known->is_capturing = begin;
-    fake->contexts[known->context].n_captures += begin ? 1 : -1;
-    pthread_mutex_unlock(&fake->mutex);
-}
-
-void fake_await_stop(struct fake *fake)
-{
-    pthread_mutex_lock(&fake->mutex);
-    while (!fake->is_stopped)
-        pthread_cond_wait(&fake->changed, &fake->mutex);
-    pthread_mutex_unlock(&fake->mutex);
-}
-
-void fake_go(struct fake *fake)
-{
-    pthread_mutex_lock(&fake->mutex);
-    fake->stop = FAKE_STOP_NONE;
-    pthread_cond_broadcast(&fake->changed);
-    pthread_mutex_unlock(&fake->mutex);
 }
 
 struct vpmm_order *fake_order(struct fake *fake)

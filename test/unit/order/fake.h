@@ -19,6 +19,7 @@
 
 struct fake_context {
     bool is_alive, is_capture_broken;
+    uint64_t id; /* new with each life */
     int n_captures;
 };
 
@@ -39,7 +40,9 @@ enum fake_stop {
     FAKE_STOP_NONE,
     FAKE_STOP_RECORD,
     FAKE_STOP_RECORD_CONTEXT,
-    FAKE_STOP_SYNCHRONIZE
+    FAKE_STOP_QUERY,
+    FAKE_STOP_SYNCHRONIZE,
+    FAKE_STOP_SYNCHRONIZE_CONTEXT
 };
 
 struct fake {
@@ -78,6 +81,7 @@ void fake_stream_create(struct fake *fake, int stream, int context);
 void fake_complete(struct fake *fake, int event);
 void fake_complete_context(struct fake *fake, int context);
 void fake_context_destroy(struct fake *fake, int context);
+void fake_context_create(struct fake *fake, int context); /* again */
 void fake_capture(struct fake *fake, int stream, bool begin);
 /* Waits until a thread has stopped; lets it go. */
 void fake_await_stop(struct fake *fake);

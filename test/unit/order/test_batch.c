@@ -248,9 +248,9 @@ static void with_its_context_it_is_complete(void **state)
     fake_stream_create(&fake, 2, 2);
     fake_stream_create(&fake, 3, 2);
     vpmm_fence other = open_on(2);
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     assert_int_equal(ask(fences[0], -1), VPMM_VERDICT_COMPLETE);
     assert_int_equal(ask(fences[1], -1), VPMM_VERDICT_COMPLETE);
     assert_is_of(other, 2, 3);

@@ -58,9 +58,10 @@ static enum vpmm_verdict ask(vpmm_fence fence)
 
 static void destroy(int context)
 {
-    vpmm_order_context_leaving(order, fake_context(context));
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(order, fake_context(context), true);
     fake_context_destroy(&fake, context);
-    vpmm_order_context_left(order, fake_context(context), true);
+    vpmm_order_context_left(order, &departure, true);
 }
 
 static struct vpmm_order_totals totals(void)
@@ -146,7 +147,7 @@ static void test_death_completes(void **state)
     enum vpmm_status status;
     assert_int_equal(totals().events, 1);
     assert_int_equal(vpmm_order_fence_context(order, old, true, &status), VPMM_FENCE_NONE);
-    fake.contexts[0].is_alive = true;
+    fake_context_create(&fake, 0);
     struct vpmm_context *next = known_context(0);
     assert_ptr_not_equal(next, old);
     assert_int_not_equal(vpmm_context_id(next), vpmm_context_id(old));
@@ -164,7 +165,7 @@ static void test_leaving_touches_nothing(void **state)
     vpmm_fence before = free_on(0);
     struct vpmm_stream stream = fake_known(order, 0);
     int n_created = fake.n_created;
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     fake.n_records = fake.n_queries = 0;
     vpmm_fence meanwhile = vpmm_order_fence_stream(order, &stream);
     assert_int_equal(free_of(stream.context), meanwhile);
@@ -173,7 +174,7 @@ static void test_leaving_touches_nothing(void **state)
     assert_int_equal(vpmm_order_wait_stream(order, before, &stream), VPMM_OK);
     assert_int_equal(fake.n_records + fake.n_context_records + fake.n_queries, 0);
     assert_int_equal(fake.n_created, n_created);
-    vpmm_order_context_left(order, fake_context(0), false);
+    vpmm_order_context_left(order, &departure, false);
     assert_false(vpmm_context_is_gone(stream.context));
     assert_int_equal(ask(meanwhile), VPMM_VERDICT_PENDING);
     assert_true(vpmm_order_poll(order));
@@ -184,14 +185,12 @@ static void test_leaving_touches_nothing(void **state)
     assert_int_equal(ask(meanwhile), VPMM_VERDICT_COMPLETE);
 }
 
-static void test_left_without_leaving(void **state)
+static void test_context_that_is_not_known(void **state)
 {
     (void)state;
-    vpmm_fence fence = free_on(0);
-    vpmm_order_context_left(order, fake_context(0), true);
-    vpmm_order_context_leaving(order, fake_context(7));
-    vpmm_order_context_left(order, fake_context(7), true);
-    assert_int_equal(ask(fence), VPMM_VERDICT_PENDING);
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(7), true);
+    assert_null(departure.context);
+    vpmm_order_context_left(order, &departure, true);
     assert_false(vpmm_context_is_gone(known_context(0)));
 }
 
@@ -238,10 +237,10 @@ static vpmm_atomic32 has_left;
 static void *destroy_in_thread(void *unused)
 {
     (void)unused;
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     vpmm_atomic_store(&has_left, 1);
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     return NULL;
 }
 
@@ -286,12 +285,12 @@ static void test_wait_for_a_context_that_dies(void **state)
     pthread_t waiter;
     void *answer;
     vpmm_fence fence = free_on(0);
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     assert_int_equal(pthread_create(&waiter, NULL, wait_in_thread, &fence), 0);
     while (!vpmm_atomic_load(&fake.n_relaxed))
         ;
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     assert_int_equal(pthread_join(waiter, &answer), 0);
     assert_int_equal((uintptr_t)answer, VPMM_OK);
     assert_int_equal(fake.n_synchronized, 0);
@@ -387,7 +386,7 @@ int main(void)
         TEST(test_green_context),
         TEST(test_death_completes),
         TEST(test_leaving_touches_nothing),
-        TEST(test_left_without_leaving),
+        TEST(test_context_that_is_not_known),
         TEST(test_death_ends_captures),
         TEST(test_unseen_death),
         TEST(test_leaving_waits_for_records),

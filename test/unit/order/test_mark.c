@@ -69,16 +69,16 @@ static void a_context_that_leaves_is_not_marked(void **state)
 {
     (void)state;
     assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     fake.n_records = 0;
     assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
     assert_int_equal(fake.n_records, 0);
-    vpmm_order_context_left(order, fake_context(0), false);
+    vpmm_order_context_left(order, &departure, false);
     assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
     assert_int_equal(fake.n_records, 1);
-    vpmm_order_context_leaving(order, fake_context(0));
+    departure = vpmm_order_context_leaving(order, fake_context(0), true);
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
     assert_int_equal(fake.n_records, 1);
     assert_int_equal(n_events(), 0);
@@ -110,10 +110,10 @@ static vpmm_atomic32 has_left;
 static void *destroy_in_thread(void *unused)
 {
     (void)unused;
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     vpmm_atomic_store(&has_left, 1);
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     return NULL;
 }
 
@@ -220,9 +220,9 @@ static void a_streams_mark_goes_with_it(void **state)
     assert_int_equal(fake.n_created, 1);
     struct vpmm_stream stream = blocking_new(1);
     assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     fake_context_destroy(&fake, 0);
-    vpmm_order_context_left(order, fake_context(0), true);
+    vpmm_order_context_left(order, &departure, true);
     assert_false(vpmm_order_has_marks(order));
     assert_int_equal(n_events(), 0);
 }

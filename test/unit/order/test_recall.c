@@ -122,9 +122,9 @@ static void a_context_that_leaves_takes_its_streams_along(void **state)
 {
     (void)state;
     (void)fake_known(order, 0);
-    vpmm_order_context_leaving(order, fake_context(0));
+    struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
     assert_null(recall(0));
-    vpmm_order_context_left(order, fake_context(0), false);
+    vpmm_order_context_left(order, &departure, false);
     (void)fake_known(order, 0);
     assert_non_null(recall(0));
 }

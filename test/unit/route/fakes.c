@@ -21,7 +21,7 @@ void fakes_reset(void)
     for (int i = 0; i < FAKE_DEVICES; i++) {
         fakes.facts[i] =
             (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false, true};
-        fakes.contexts[i] = (struct vpmm_context){(uint64_t)(10 + i), i};
+        fakes.contexts[i] = (struct vpmm_context){(uint64_t)(10 + i), i, false};
         fakes.heaps[i].base = FAKE_ROOT_BYTES * (uint64_t)(i + 1);
         fakes.heaps[i].state = VPMM_REGION_LIVE;
         for (int j = 0; j < FAKE_DEVICES; j++)
@@ -29,7 +29,7 @@ void fakes_reset(void)
     }
 }
 
-static void tell(const char *what, uint64_t number)
+void fakes_tell(const char *what, uint64_t number)
 {
     size_t length = strlen(fakes.told);
     (void)snprintf(fakes.told + length, sizeof fakes.told - length, "%s %d; ", what, (int)number);
@@ -152,19 +152,6 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
     return fakes.caches && !vpmm_order_stream(order, handle, &remembered) ? &remembered : NULL;
 }
 
-void vpmm_order_context_leaving(struct vpmm_order *order, vpmm_context_handle handle)
-{
-    (void)order;
-    tell("leaving", ((const struct vpmm_context *)handle)->id);
-}
-
-void vpmm_order_context_left(struct vpmm_order *order, vpmm_context_handle handle, bool destroyed)
-{
-    (void)order;
-    (void)handle;
-    tell("left", destroyed);
-}
-
 /* ---- heaps and pools ---- */
 
 enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
@@ -230,7 +217,7 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 
 bool vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id)
 {
-    tell("export", (uint64_t)vpmm_heap_device(heap));
+    fakes_tell("export", (uint64_t)vpmm_heap_device(heap));
     return vpmm_heap_holds(heap, address) && owner_id != 0;
 }
 
@@ -327,8 +314,8 @@ uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap)
 
 void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
 {
-    tell("heap", (uint64_t)heap->params.device);
-    tell("gone", context_id);
+    fakes_tell("heap", (uint64_t)heap->params.device);
+    fakes_tell("gone", context_id);
 }
 
 enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int peer)

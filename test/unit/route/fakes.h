@@ -19,6 +19,7 @@
 struct vpmm_context {
     uint64_t id;
     int device;
+    bool is_gone;
 };
 
 struct vpmm_heap {
@@ -62,8 +63,10 @@ struct fakes {
     bool is_capturing;
     bool is_relaxed; /* the thread's capture mode */
     enum vpmm_status relax_status;
-    bool caches;    /* streams are remembered, and what is freed on one is cached */
-    char told[512]; /* what the order and the heaps were told about contexts */
+    bool is_dead;          /* what the driver says of a context that may have ended */
+    vpmm_atomic64 gone_id; /* of a context that is gone, and nobody was told; 0: none */
+    bool caches;           /* streams are remembered, and what is freed on one is cached */
+    char told[512];        /* what the order and the heaps were told about contexts */
 };
 
 extern struct fakes fakes;
@@ -71,6 +74,8 @@ extern const struct vpmm_driver fake_driver;
 
 /* Everything works: all devices alike, all of them peers, context 0 current. */
 void fakes_reset(void);
+/* Writes it down in `told`. */
+void fakes_tell(const char *what, uint64_t number);
 static inline vpmm_context_handle fake_context(int number)
 {
     return (vpmm_context_handle)&fakes.contexts[number];

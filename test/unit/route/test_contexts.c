@@ -75,37 +75,64 @@ static void a_destroyed_context_is_told_to_the_order_before_the_heaps(void **sta
     (void)state;
     (void)sync_malloc(4 * MIB);
     (void)async_malloc(4 * MIB, 1);
-    vpmm_router_context_leaving(fixture.router, fake_context(1));
-    assert_string_equal(fakes.told, "leaving 11; ");
-    vpmm_router_context_left(fixture.router, fake_context(1), true);
-    assert_string_equal(fakes.told, "leaving 11; left 1; heap 0; gone 11; heap 1; gone 11; ");
-    vpmm_router_context_left(fixture.router, fake_context(1), true);
-    assert_string_equal(
-        fakes.told + strlen("leaving 11; left 1; heap 0; gone 11; heap 1; gone 11; "), "left 1; ");
+    struct vpmm_departure departure =
+        vpmm_router_context_leaving(fixture.router, fake_context(1), true);
+    assert_string_equal(fakes.told, "ending 11; ");
+    assert_true(vpmm_router_context_left(fixture.router, &departure, true));
+    assert_string_equal(fakes.told, "ending 11; left 1; heap 0; gone 11; heap 1; gone 11; ");
 }
 
 static void a_context_that_stays_loses_nothing(void **state)
 {
     (void)state;
     (void)sync_malloc(4 * MIB);
-    vpmm_router_context_leaving(fixture.router, fake_context(0));
-    vpmm_router_context_left(fixture.router, fake_context(0), false);
-    assert_string_equal(fakes.told, "leaving 10; left 0; ");
-    vpmm_router_context_leaving(fixture.router, NULL);
-    vpmm_router_context_left(fixture.router, NULL, true);
-    assert_string_equal(fakes.told, "leaving 10; left 0; ");
+    struct vpmm_departure departure =
+        vpmm_router_context_leaving(fixture.router, fake_context(0), false);
+    assert_false(vpmm_router_context_left(fixture.router, &departure, false));
+    assert_string_equal(fakes.told, "leaving 10; lives 10; left 0; ");
+    departure.context = NULL;
+    assert_false(vpmm_router_context_left(fixture.router, &departure, true));
+    assert_string_equal(fakes.told, "leaving 10; lives 10; left 0; ");
 }
 
-static void many_contexts_may_leave_one_after_another(void **state)
+static void the_driver_is_asked_whether_a_reference_was_the_last_one(void **state)
 {
     (void)state;
     (void)sync_malloc(4 * MIB);
-    for (int i = 0; i < 100; i++) {
-        fakes.told[0] = 0;
-        vpmm_router_context_leaving(fixture.router, fake_context(i % FAKE_DEVICES));
-        vpmm_router_context_left(fixture.router, fake_context(i % FAKE_DEVICES), true);
-        assert_non_null(strstr(fakes.told, "gone"));
-    }
+    fakes.is_dead = true;
+    struct vpmm_departure departure =
+        vpmm_router_context_leaving(fixture.router, fake_context(0), false);
+    assert_true(vpmm_router_context_left(fixture.router, &departure, false));
+    assert_string_equal(fakes.told, "leaving 10; lives 10; left 1; heap 0; gone 10; ");
+}
+
+static void a_context_whose_handle_is_handed_out_again_is_gone(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    vpmm_router_context_handed_out(fixture.router, fake_context(0), false);
+    assert_string_equal(fakes.told, "");
+    vpmm_router_context_handed_out(fixture.router, fake_context(0), true);
+    assert_string_equal(fakes.told, "heap 0; gone 10; ");
+}
+
+static void a_context_whose_end_nobody_announced_is_told_with_the_next_request(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    vpmm_atomic_store(&fakes.gone_id, 12);
+    (void)sync_malloc(4 * MIB);
+    assert_string_equal(fakes.told, "heap 0; gone 12; ");
+}
+
+static void memory_for_a_context_that_ends_meanwhile_ends_with_it(void **state)
+{
+    (void)state;
+    fakes.contexts[0].is_gone = true;
+    (void)async_malloc(4 * MIB, 0);
+    assert_string_equal(fakes.told, "");
+    (void)sync_malloc(4 * MIB);
+    assert_string_equal(fakes.told, "heap 0; gone 10; ");
 }
 
 int main(void)
@@ -118,7 +145,10 @@ int main(void)
         FIXTURE_TEST(cudamalloc_passes_through_when_access_could_not_be_given),
         FIXTURE_TEST(a_destroyed_context_is_told_to_the_order_before_the_heaps),
         FIXTURE_TEST(a_context_that_stays_loses_nothing),
-        FIXTURE_TEST(many_contexts_may_leave_one_after_another),
+        FIXTURE_TEST(the_driver_is_asked_whether_a_reference_was_the_last_one),
+        FIXTURE_TEST(a_context_whose_handle_is_handed_out_again_is_gone),
+        FIXTURE_TEST(a_context_whose_end_nobody_announced_is_told_with_the_next_request),
+        FIXTURE_TEST(memory_for_a_context_that_ends_meanwhile_ends_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,9 +211,10 @@ static void a_destroyed_context_takes_its_cudamalloc_memory_along(void **state)
     assert_int_equal(sim_ctx_create(sim, 0, 0, &other), CUDA_SUCCESS);
     assert_int_equal(allocate(4 * MIB, NULL, &lost), VPMM_ROUTE_POOL);
     assert_int_equal(allocate(6 * MIB, stream, &kept), VPMM_ROUTE_POOL);
-    vpmm_router_context_leaving(router, (vpmm_context_handle)other);
+    struct vpmm_departure departure =
+        vpmm_router_context_leaving(router, (vpmm_context_handle)other, true);
     assert_int_equal(sim_ctx_destroy(sim, other), CUDA_SUCCESS);
-    vpmm_router_context_left(router, (vpmm_context_handle)other, true);
+    vpmm_router_context_left(router, &departure, true);
     audit();
     assert_int_equal(live_bytes(0), 6 * MIB);
     assert_int_equal(sim_ctx_set_current(sim, contexts[0]), CUDA_SUCCESS);

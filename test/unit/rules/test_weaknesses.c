@@ -320,9 +320,10 @@ static void weakness_w24_a_reset_takes_cudamalloc_memory_along(void **state)
     struct block freed = {fixture_malloc(&f, 3, a), 3, 1};
     block_write(&f, a, &freed, NULL);
     fixture_free(&f, freed.address, a);
-    vpmm_order_context_leaving(f.order, (vpmm_context_handle)primary);
+    struct vpmm_departure departure =
+        vpmm_order_context_leaving(f.order, (vpmm_context_handle)primary, true);
     SAME(CUDA_SUCCESS, sim_device_primary_ctx_reset(f.sim, 0));
-    vpmm_order_context_left(f.order, (vpmm_context_handle)primary, true);
+    vpmm_order_context_left(f.order, &departure, true);
     vpmm_heap_context_gone(f.heap, vpmm_context_id(context));
     fixture_audit(&f);
     SAME(2, fixture_totals(&f).live_pages);

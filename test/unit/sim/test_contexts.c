@@ -131,6 +131,62 @@ static void test_the_primary_context_is_counted_and_reset(void **state)
     fixture_end(f);
 }
 
+static void test_a_created_context_is_counted(void **state)
+{
+    struct fixture *f = fixture_new(NULL);
+    CUcontext context;
+    CUcontext same;
+    CUcontext other;
+    unsigned long long id;
+    CUdeviceptr plain;
+    (void)state;
+    OK(sim_ctx_create(f->sim, 0, 0, &context));
+    OK(sim_mem_alloc(f->sim, PAGE, &plain));
+    IS(CUDA_ERROR_INVALID_VALUE, sim_ctx_attach(f->sim, 1, &same));
+    OK(sim_ctx_attach(f->sim, 0, &same));
+    assert_ptr_equal(same, context);
+    OK(sim_ctx_create(f->sim, 0, 0, &other));
+    IS(CUDA_ERROR_INVALID_CONTEXT, sim_ctx_detach(f->sim, context));
+    OK(sim_ctx_detach(f->sim, other));
+    OK(sim_ctx_detach(f->sim, context));
+    OK(sim_ctx_get_id(f->sim, context, &id));
+    assert_int_equal(counts_of(f).plain, 1);
+    OK(sim_ctx_detach(f->sim, context));
+    assert_int_equal(counts_of(f).plain, 0);
+    IS(CUDA_ERROR_CONTEXT_IS_DESTROYED, sim_ctx_get_id(f->sim, context, &id));
+    OK(sim_ctx_get_current(f->sim, &same));
+    assert_ptr_equal(same, f->context);
+    fixture_end(f);
+}
+
+static void expect_active(struct fixture *f, int expected)
+{
+    unsigned flags;
+    int active;
+    OK(sim_device_primary_ctx_get_state(f->sim, 0, &flags, &active));
+    assert_int_equal(active, expected);
+}
+
+static void test_green_contexts_keep_the_primary_one_alive(void **state)
+{
+    struct fixture *f = fixture_new(NULL);
+    CUgreenCtx green[2];
+    CUcontext context;
+    (void)state;
+    expect_active(f, 0);
+    for (int i = 0; i < 2; i++)
+        OK(sim_green_ctx_create(f->sim, 0, &green[i]));
+    expect_active(f, 1);
+    OK(sim_green_ctx_destroy(f->sim, green[0]));
+    OK(sim_device_primary_ctx_retain(f->sim, 0, &context));
+    OK(sim_device_primary_ctx_release(f->sim, 0));
+    expect_active(f, 1);
+    OK(sim_green_ctx_destroy(f->sim, green[1]));
+    expect_active(f, 0);
+    IS(CUDA_ERROR_INVALID_CONTEXT, sim_device_primary_ctx_release(f->sim, 0));
+    fixture_end(f);
+}
+
 /* Memory of any kind is usable from another context of its device. */
 static void test_memory_crosses_contexts_of_a_device(void **state)
 {
@@ -216,6 +272,8 @@ int main(void)
         cmocka_unit_test(test_destroy_waits_and_frees_plain_memory),
         cmocka_unit_test(test_what_dies_with_a_context),
         cmocka_unit_test(test_the_primary_context_is_counted_and_reset),
+        cmocka_unit_test(test_a_created_context_is_counted),
+        cmocka_unit_test(test_green_contexts_keep_the_primary_one_alive),
         cmocka_unit_test(test_memory_crosses_contexts_of_a_device),
         cmocka_unit_test(test_a_fault_stays),
         cmocka_unit_test(test_peers),
