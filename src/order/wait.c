@@ -128,6 +128,15 @@ enum vpmm_status vpmm_order_synchronize(struct vpmm_order *order, vpmm_fence fen
     return first;
 }
 
+/* Neither the context of the fence nor that of the stream which is to wait ends now. */
+static bool are_open(const struct vpmm_order *order, const struct vpmm_slot *slot,
+                     const struct vpmm_context *waiting)
+{
+    uint32_t number = vpmm_atomic_load(&slot->context);
+    return !vpmm_atomic_load(&waiting->gone) && !is_closed(waiting, true) &&
+           !is_closed(vpmm_context_at(order, number), number == waiting->number);
+}
+
 /* Makes the stream wait for one recorded fence. */
 static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
                                   const struct vpmm_stream *stream)
@@ -136,10 +145,7 @@ static enum vpmm_status wait_part(struct vpmm_order *order, vpmm_fence part,
     vpmm_lock_take(&order->lock);
     struct vpmm_slot *slot = vpmm_slot_of(order, part);
     enum vpmm_status status = VPMM_OK;
-    const struct vpmm_context *context =
-        slot ? vpmm_context_at(order, vpmm_atomic_load(&slot->context)) : NULL;
-    if (slot && (is_closed(waiting, true) || vpmm_atomic_load(&waiting->gone) ||
-                 is_closed(context, context == waiting)))
+    if (slot && !are_open(order, slot, waiting))
         status = VPMM_CONTEXT_GONE;
     else if (slot && stream->is_legacy && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
