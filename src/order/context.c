@@ -239,10 +239,17 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
 bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *context,
                           enum vpmm_status answer)
 {
+    const struct vpmm_driver *driver = order->driver;
     int device;
-    return answer == VPMM_CONTEXT_GONE &&
-           order->driver->context_device(order->driver->self, context->handle, &device) ==
-               VPMM_CONTEXT_GONE;
+    uint64_t id;
+    if (answer != VPMM_CONTEXT_GONE)
+        return false;
+    /* A context that has ended can be made current without an error (measured), and who uses it
+     * then may crash: the id is asked for first. */
+    if (ask_id(order, context->handle, &id) != VPMM_OK || is_of_another(context, id))
+        return true;
+    return !id &&
+           driver->context_device(driver->self, context->handle, &device) == VPMM_CONTEXT_GONE;
 }
 
 /* ---- births and deaths ---- */

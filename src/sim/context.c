@@ -12,6 +12,8 @@ CUresult context_now(struct sim *sim, struct context **context_out)
 {
     const struct thread *thread = thread_now(sim);
     struct context *context = thread->n_stack == 0 ? NULL : thread->stack[thread->n_stack - 1];
+    if (thread_os(sim)->in_host_function)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (context == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context->alive)
@@ -134,13 +136,12 @@ CUresult sim_ctx_destroy(struct sim *sim, CUcontext handle)
     return call_leave(sim, "cuCtxDestroy", result);
 }
 
-/* cuCtxAttach and cuCtxDetach are for the current context; a primary or a green one has no such
- * count. */
+/* cuCtxAttach and cuCtxDetach are for the current context; a green one has no such count, and that
+ * of a primary one ends nothing. */
 static CUresult counted(struct sim *sim, struct context **context_out)
 {
     TRY(context_now(sim, context_out));
-    bool is_counted = !(*context_out)->is_primary && (*context_out)->parent == NULL;
-    return is_counted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return (*context_out)->parent == NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_ctx_attach(struct sim *sim, unsigned flags, CUcontext *context_out)
@@ -164,9 +165,10 @@ CUresult sim_ctx_detach(struct sim *sim, CUcontext handle)
     CUresult result = call_enter_query(sim, "cuCtxDetach");
     if (result == CUDA_SUCCESS)
         result = counted(sim, &context);
-    if (result == CUDA_SUCCESS && (CUcontext)(uintptr_t)context->handle != handle)
+    if (result == CUDA_SUCCESS &&
+        ((CUcontext)(uintptr_t)context->handle != handle || context->attached == 0))
         result = CUDA_ERROR_INVALID_CONTEXT;
-    if (result == CUDA_SUCCESS && --context->attached == 0) {
+    if (result == CUDA_SUCCESS && --context->attached == 0 && !context->is_primary) {
         result = context_end(sim, context);
         thread_now(sim)->n_stack--;
     }

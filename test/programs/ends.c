@@ -64,7 +64,8 @@ static void counts(CUcontext first)
     ANSWER(cuMemFree(plain));
 }
 
-/* What a handle answers whose context has ended. */
+/* What a handle answers whose context has ended. To make it current succeeds on a GPU, or crashes.
+ */
 static void dead(CUcontext first)
 {
     unsigned long long id = 0;
@@ -73,10 +74,6 @@ static void dead(CUcontext first)
     MUST(cuCtxDestroy(own));
     MUST(cuCtxSetCurrent(first));
     ANSWER(cuCtxGetId(own, &id));
-    ANSWER(cuCtxPushCurrent(own));
-    ANSWER(cuCtxSetCurrent(own));
-    ASK(current() == first);
-    MUST(cuCtxSetCurrent(first));
 }
 
 /* ---- the primary context ---- */
@@ -132,13 +129,11 @@ static void lives(CUdevice device, bool by_reset)
     truth_answer("the end",
                  by_reset ? cuDevicePrimaryCtxReset(device) : cuDevicePrimaryCtxRelease(device));
     ANSWER(cuCtxGetId(before, &answer));
-    ANSWER(cuCtxPushCurrent(before));
     MUST(cuDevicePrimaryCtxRetain(&after, device));
     MUST(cuCtxSetCurrent(after));
     ASK(after == before);
     ASK(id_of(after) == id);
     ASK(legacy_id() == legacy);
-    ANSWER(cuEventQuery(event));
     MUST(cuCtxSetCurrent(NULL));
     for (int i = 0; i < 1 + by_reset; i++)
         ANSWER(cuDevicePrimaryCtxRelease(device));
