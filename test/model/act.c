@@ -50,7 +50,8 @@ static CUresult allocate_any(struct turn *turn, CUdeviceptr *address)
     case STEP_MALLOC_ASYNC:
         return ON(cuMemAllocAsync)(address, scaled(turn, step->n), turn_stream(turn));
     case STEP_MALLOC_POOL:
-        return ON(cuMemAllocFromPoolAsync)(address, scaled(turn, step->n), turn->run->pools[step->c], turn_stream(turn));
+        return ON(cuMemAllocFromPoolAsync)(address, scaled(turn, step->n),
+                                           turn->run->pools[step->c], turn_stream(turn));
     case STEP_MALLOC_PITCH:
         return allocate_pitched(turn, address);
     default:
@@ -63,8 +64,8 @@ static CUresult allocate(struct turn *turn, unsigned block)
     const struct step *step = turn->step;
     CUdeviceptr *address = &turn->run->addresses[block];
     CUresult answer = allocate_any(turn, address);
-    bool was_refused =
-        turn->run->bare && turn->run->bare->answers[turn->number] == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
+    bool was_refused = turn->run->bare &&
+                       turn->run->bare->answers[turn->number] == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
     if (answer != CUDA_SUCCESS || !was_refused)
         return answer;
     /* Better than bare. It is given back, so that the two runs go on alike: asynchronously at once,
@@ -163,7 +164,9 @@ static CUresult change_context(struct turn *turn)
     switch (turn->step->kind) {
     case STEP_CONTEXT_CREATE:
         answer = OF(cuCtxCreate_v2)(&turn->run->contexts[number], 0, (int)turn->step->b);
-        return answer == CUDA_SUCCESS ? OF(cuCtxPopCurrent_v2)(NULL) : answer;
+        if (answer == CUDA_SUCCESS)
+            answer = OF(cuCtxPopCurrent_v2)(NULL);
+        break;
     case STEP_CONTEXT_DESTROY:
         return OF(cuCtxDestroy_v2)(turn->run->contexts[number]);
     case STEP_CONTEXT_DETACH:
@@ -171,7 +174,8 @@ static CUresult change_context(struct turn *turn)
     case STEP_CONTEXT_SET:
         return OF(cuCtxSetCurrent)(number == CONTEXTS_MAX ? NULL : turn->run->contexts[number]);
     case STEP_PRIMARY_RETAIN:
-        return OF(cuDevicePrimaryCtxRetain)(&turn->run->contexts[number], (int)number);
+        answer = OF(cuDevicePrimaryCtxRetain)(&turn->run->contexts[number], (int)number);
+        break;
     case STEP_PRIMARY_RELEASE:
         return OF(cuDevicePrimaryCtxRelease_v2)((int)number);
     case STEP_PRIMARY_RESET:
@@ -179,6 +183,9 @@ static CUresult change_context(struct turn *turn)
     default:
         return OF(cuCtxEnablePeerAccess)(turn->run->contexts[number], 0);
     }
+    if (answer == CUDA_SUCCESS && turn->before.is_new)
+        device_meet(turn->run, turn->run->contexts[number]);
+    return answer;
 }
 
 static CUresult query_block(struct turn *turn)
@@ -187,8 +194,8 @@ static CUresult query_block(struct turn *turn)
     size_t bytes;
     CUdeviceptr address = turn->run->addresses[turn->step->a];
     const struct block *block = &turn->before.block;
-    CUresult answer =
-        OF(cuMemGetAddressRange_v2)(&base, &bytes, address + scaled(turn, block_tail(block->bytes)));
+    CUresult answer = OF(cuMemGetAddressRange_v2)(&base, &bytes,
+                                                  address + scaled(turn, block_tail(block->bytes)));
     if (answer == CUDA_SUCCESS && (base != address || bytes != scaled(turn, block->bytes)))
         fail(turn->number, "RANGE", "block %u is not where and what it is", turn->step->a);
     return answer;

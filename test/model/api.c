@@ -24,8 +24,9 @@ static bool find(void *driver, void *library, const char *path, const char *name
     return code != NULL;
 }
 
-bool api_open(struct api *api, const char *driver_path, const char *path)
+bool api_open(struct api *api, const char *driver_path, const char *path, bool is_simulated)
 {
+    memset(api, 0, sizeof *api);
     void *driver = dlopen(driver_path, RTLD_NOW | RTLD_GLOBAL);
     void *library = driver && path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     bool found = driver && (library || !path);
@@ -38,7 +39,9 @@ bool api_open(struct api *api, const char *driver_path, const char *path)
     found = find(driver, library, path, #plain, &api->type[0]) &&                                  \
             find(driver, library, path, #per_thread, &api->type[1]) && found;
     API_LIST(FIND, FIND_PAIR)
-    SIM_LIST(FIND)
+    if (is_simulated) {
+        SIM_LIST(FIND)
+    }
     void *detach = library ? dlsym(library, "cuCtxDetach") : NULL;
     if (!detach || !is_of(detach, path))
         detach = dlsym(driver, "cuCtxDetach");

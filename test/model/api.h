@@ -15,6 +15,7 @@
     ONE(cuMemAllocPitch_v2)                                                                        \
     ONE(cuMemFree_v2)                                                                              \
     ONE(cuMemGetInfo_v2)                                                                           \
+    ONE(cuMemCreate)                                                                               \
     ONE(cuMemHostAlloc)                                                                            \
     ONE(cuMemGetAddressRange_v2)                                                                   \
     ONE(cuMemPoolTrimTo)                                                                           \
@@ -29,6 +30,7 @@
     ONE(cuCtxCreate_v2)                                                                            \
     ONE(cuCtxDestroy_v2)                                                                           \
     ONE(cuCtxSetCurrent)                                                                           \
+    ONE(cuCtxPushCurrent_v2)                                                                       \
     ONE(cuCtxPopCurrent_v2)                                                                        \
     ONE(cuCtxSynchronize)                                                                          \
     ONE(cuCtxEnablePeerAccess)                                                                     \
@@ -47,6 +49,10 @@
     PAIR(cuMemFreeAsync, cuMemFreeAsync, cuMemFreeAsync_ptsz)                                      \
     PAIR(cuMemcpyAsync, cuMemcpyAsync, cuMemcpyAsync_ptsz)                                         \
     PAIR(cuMemcpy, cuMemcpy, cuMemcpy_ptds)                                                        \
+    PAIR(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz)                          \
+    PAIR(cuMemcpy2D_v2, cuMemcpy2D_v2, cuMemcpy2D_v2_ptds)                                         \
+    PAIR(cuMemsetD2D8Async, cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz)                             \
+    PAIR(cuMemsetD2D32Async, cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz)                          \
     PAIR(cuMemsetD8Async, cuMemsetD8Async, cuMemsetD8Async_ptsz)                                   \
     PAIR(cuStreamSynchronize, cuStreamSynchronize, cuStreamSynchronize_ptsz)                       \
     PAIR(cuStreamQuery, cuStreamQuery, cuStreamQuery_ptsz)                                         \
@@ -77,8 +83,9 @@ struct api {
     CUresult (*cuCtxDetach)(CUcontext context); /* NULL: the driver has none */
 };
 
-/* Opens the simulated driver at `driver`, and the library at `library` in front of it (NULL: bare).
- * Nothing of either is called. False, with a message, where that fails. */
-bool api_open(struct api *api_out, const char *driver, const char *library);
+/* Opens the driver at `driver`, and the library at `library` in front of it (NULL: bare, or what is
+ * preloaded). Nothing of either is called. `is_simulated`: what only a simulated device has is
+ * looked for too, and is NULL otherwise. False, with a message, where that fails. */
+bool api_open(struct api *api_out, const char *driver, const char *library, bool is_simulated);
 
 #endif

@@ -11,8 +11,8 @@
 #define IDLE_PROGRAMS_MAX 100
 #define FAILURES_MAX 64
 
-/* Failures that end in the same way, at the same kind of step, after the same ones of the steps that
- * make a difference count as one. */
+/* Failures that end in the same way, at the same kind of step, after the same ones of the steps
+ * that make a difference count as one. */
 struct signature {
     char kind[32];
     uint64_t steps;
@@ -118,7 +118,7 @@ int campaign_run(struct runner *runner, const struct campaign *campaign)
     static struct program program;
     static struct findings findings;
     unsigned n_idle = 0;
-    unsigned n_max =
+    uint64_t n_max =
         campaign->n_failures_max < FAILURES_MAX ? campaign->n_failures_max : FAILURES_MAX;
     time_t start = time(NULL);
     for (uint64_t seed = campaign->seed; findings.n < n_max; seed++) {

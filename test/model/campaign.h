@@ -11,7 +11,7 @@ struct campaign {
     uint64_t operations;                 /* under the library, then it ends, */
     uint64_t seconds;                    /* or, not 0: after so long */
     uint64_t seed;                       /* of the first program; each next one is one more */
-    unsigned n_failures_max;             /* different ones */
+    uint64_t n_failures_max;             /* different ones */
     struct taste taste;
     bool keeps_long; /* failing programs are not made short */
 };

@@ -109,6 +109,7 @@ static const char *node_add(struct reference *reference, const struct step *step
         if (!graph->nodes[i].is_scratch && graph->nodes[i].block == node.block &&
             (graph->nodes[i].writes || node.writes) && !(stream->nodes >> i & 1))
             return "the use is not ordered";
+    node.stamp = (uint64_t)(step->a + 1) << 32 | 0x80000000u | ++reference->n_nodes;
     stream->nodes |= (uint64_t)1 << graph->n;
     node.before = stream->nodes;
     graph->nodes[graph->n++] = node;
@@ -146,7 +147,7 @@ static bool node_is_ready(const struct reference *reference, const struct node *
     return node->is_scratch ||
            (block->state == BLOCK_LIVE && use_reaches(reference, context, block) &&
             use_is_ordered(block, before, node->writes) &&
-            block_holds_own_pattern(reference, node->block));
+            (reference->setting.is_plain || block_holds_own_pattern(reference, node->block)));
 }
 
 static const char *launch(struct reference *reference, const struct step *step)
@@ -172,6 +173,8 @@ static const char *launch(struct reference *reference, const struct step *step)
         use_add(&reference->blocks[node->block], &graph->last_launch, node->writes);
         if (node->writes)
             block_stamp(reference, node->block);
+        if (node->writes && reference->setting.is_plain)
+            reference->blocks[node->block].content.stamp = node->stamp;
     }
     return NULL;
 }

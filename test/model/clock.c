@@ -47,8 +47,8 @@ OVERRIDE int clock_gettime(clockid_t clock, struct timespec *time)
         still_ns = now_ns;
     }
     uint64_t ns = still_ns ? still_ns : now_ns;
-    *time = (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
-                              .tv_nsec = (long)(ns % 1000000000)};
+    *time =
+        (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
     return 0;
 }
 

@@ -30,28 +30,39 @@ static unsigned device_of(const struct parting *parting)
     return context < CONTEXTS_MAX ? reference->contexts[context].device : 0;
 }
 
-/* Whether live blocks and the request, each in whole pages, are more than the device. */
-static bool is_rounded_full(const struct parting *parting)
+static uint64_t requested(const struct parting *parting)
+{
+    return reference_granules(&parting->program->setting, step_bytes(parting->step));
+}
+
+/* Whether it is a refusal, and so many granules and the request are more than the device. */
+static bool is_refused_over(const struct parting *parting, uint64_t granules)
 {
     return is_refused(parting) &&
-           reference_live(parting->reference, device_of(parting)) +
-                   reference_granules(&parting->program->setting, step_bytes(parting->step)) >
-               parting->program->setting.device_pages;
+           granules + requested(parting) > parting->program->setting.device_pages;
+}
+
+static bool is_rounded_full(const struct parting *parting)
+{
+    return is_refused_over(parting, reference_live(parting->reference, device_of(parting)));
 }
 
 static bool is_freed_full(const struct parting *parting)
 {
-    return is_refused(parting) &&
-           reference_taken(parting->reference, device_of(parting)) +
-                   reference_granules(&parting->program->setting, step_bytes(parting->step)) >
-               parting->program->setting.device_pages;
+    return is_refused_over(parting, reference_taken(parting->reference, device_of(parting)));
+}
+
+static bool is_passed_full(const struct parting *parting)
+{
+    unsigned device = device_of(parting);
+    return is_refused_over(parting, reference_taken(parting->reference, device) +
+                                        reference_passed(parting->reference, device));
 }
 
 /* Extents of several pages are given back, and moved, only as a whole. */
 static bool is_shared_full(const struct parting *parting)
 {
-    uint64_t taken = reference_taken(parting->reference, device_of(parting)) +
-                     reference_granules(&parting->program->setting, step_bytes(parting->step));
+    uint64_t taken = reference_taken(parting->reference, device_of(parting)) + requested(parting);
     return is_refused(parting) && parting->program->setting.extent_pages != 1 &&
            taken * 100 > parting->program->setting.device_pages * 50;
 }
@@ -67,6 +78,11 @@ static const struct difference {
      "A request is refused where the live blocks, what is freed behind unfinished work and it, in "
      "whole pages, exceed the device.",
      is_freed_full},
+    {"passed-full",
+     "A request is refused where the live blocks, it and freed blocks that CUDA served itself "
+     "exceed "
+     "the device: CUDA keeps those, or waits for them when its own pool asks.",
+     is_passed_full},
     {"shared-full",
      "With extents of several pages a request is refused where more than half of the device is in "
      "use: an extent that a live block shares is not given back.",

@@ -9,31 +9,40 @@
 #include <string.h>
 #include <unistd.h>
 
-void fail(size_t number, const char *what, const char *format, ...)
+/* The legacy stream's answer may count work of blocking streams that have ended. */
+static bool has_ended_streams(const struct reference *reference, unsigned context)
 {
-    char text[300];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    fprintf(stderr, "model: step %zu (%s): %s\n", number + 1, what, text);
-    _exit(1);
+    for (unsigned i = 0; i < STREAMS_MAX; i++) {
+        const struct stream *stream = &reference->streams[i];
+        if (stream->context == context && stream->is_blocking && !stream->is_alive)
+            return true;
+    }
+    return false;
+}
+
+/* What a query asks for was waited for before. */
+static bool is_over(const struct reference *reference, const struct step *step)
+{
+    if (step->kind == STEP_QUERY_EVENT && step->a < EVENTS_MAX)
+        return set_has_all(&reference->done, &reference->events[step->a].set);
+    if (step->kind != STEP_QUERY_STREAM || step->b >= STREAMS_MAX)
+        return false;
+    const struct stream *stream = &reference->streams[step->b];
+    if (!stream->is_legacy)
+        return set_has_all(&reference->done, &stream->tail);
+    struct set before = order_before(reference, step->b);
+    return !has_ended_streams(reference, stream->context) && set_has_all(&reference->done, &before);
 }
 
 static struct scene scene_of(const struct run *run, const struct step *step)
 {
     const struct reference *reference = &run->reference;
     unsigned context = reference->threads[step->thread].context;
-    struct set asked = {{0}};
-    if (step->kind == STEP_QUERY_EVENT && step->a < EVENTS_MAX)
-        asked = reference->events[step->a].set;
-    else if (step->kind == STEP_QUERY_STREAM && step->b < STREAMS_MAX)
-        asked = reference->streams[step->b].is_legacy ? order_before(reference, step->b)
-                                                      : reference->streams[step->b].tail;
     struct scene scene = {
         .done = reference->done,
         .is_captured = step->b < STREAMS_MAX && reference->streams[step->b].capture != NOBODY,
-        .is_over = set_has_all(&reference->done, &asked),
+        .is_over = is_over(reference, step),
+        .is_new = step->a < CONTEXTS_MAX && !reference->contexts[step->a].is_alive,
         .landing = reference->n_landings,
         .device = context < CONTEXTS_MAX ? reference->contexts[context].device : 0,
     };
@@ -181,6 +190,7 @@ static void start(struct run *run)
     reference_start(&run->reference, &run->program->setting);
     if (api->cuInit(0) != CUDA_SUCCESS ||
         api->cuDevicePrimaryCtxRetain(&run->contexts[0], 0) != CUDA_SUCCESS ||
+        (device_holds_primary() && api->cuDevicePrimaryCtxRelease_v2(0) != CUDA_SUCCESS) ||
         api->cuCtxSetCurrent(run->contexts[0]) != CUDA_SUCCESS)
         fail(0, "START", "no driver");
     device_start(run);

@@ -31,6 +31,7 @@ struct scene {
     struct set done;
     bool is_captured; /* its stream */
     bool is_over;     /* a query: all that it asks for was waited for before */
+    bool is_new;      /* a context that it makes or retains was not there */
     unsigned landing, device;
 };
 
@@ -100,6 +101,10 @@ __attribute__((noreturn, format(printf, 3, 4))) void fail(size_t number, const c
 
 /* ---- the device's part: kernels.c for the simulated one, plain.c for any ---- */
 
+/* Whether the primary context of device 0 is still retained from the program before. */
+bool device_holds_primary(void);
+/* A context has just come to life. */
+void device_meet(struct run *run, CUcontext context);
 /* Before the first step: the host memory that a program needs, and time. */
 void device_start(struct run *run);
 /* After the last one: all is freed and complete, nothing may be missing, and nothing be left. */

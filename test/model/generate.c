@@ -160,17 +160,11 @@ static unsigned any_context(struct generator *generator)
                            below(generator, 12) ? generator->next_context : CONTEXTS_MAX + 1);
 }
 
-static void fill_a(struct generator *generator, struct step *step)
+/* Blocks and memory pools. */
+static void fill_memory(struct generator *generator, struct step *step)
 {
+    unsigned pool = generator->next_pool ? (unsigned)below(generator, generator->next_pool) : 0;
     switch (step->kind) {
-    case STEP_MALLOC:
-    case STEP_MALLOC_ASYNC:
-    case STEP_MALLOC_POOL:
-        step->a = generator->next_block;
-        step->n = generate_bytes(generator);
-        if (step->kind == STEP_MALLOC_POOL && generator->next_pool)
-            step->c = (unsigned)below(generator, generator->next_pool);
-        break;
     case STEP_MALLOC_PITCH:
         step->a = generator->next_block;
         step->c = 1 + (unsigned)below(generator, 200);
@@ -188,8 +182,28 @@ static void fill_a(struct generator *generator, struct step *step)
         break;
     case STEP_POOL_DESTROY:
     case STEP_POOL_TRIM:
-        step->a = generator->next_pool ? (unsigned)below(generator, generator->next_pool) : 0;
+        step->a = pool;
         step->n = step->kind == STEP_POOL_TRIM ? below(generator, 16) * GRANULE : 0;
+        break;
+    default:
+        step->a = generator->next_block;
+        step->n = generate_bytes(generator);
+        step->c = step->kind == STEP_MALLOC_POOL ? pool : 0;
+    }
+}
+
+static void fill_a(struct generator *generator, struct step *step)
+{
+    switch (step->kind) {
+    case STEP_MALLOC:
+    case STEP_MALLOC_ASYNC:
+    case STEP_MALLOC_POOL:
+    case STEP_MALLOC_PITCH:
+    case STEP_EXCHANGE:
+    case STEP_POOL_CREATE:
+    case STEP_POOL_DESTROY:
+    case STEP_POOL_TRIM:
+        fill_memory(generator, step);
         break;
     case STEP_WAIT_FLAG:
     case STEP_WRITE_FLAG:
@@ -315,91 +329,6 @@ static void generate_any(struct generator *generator)
     (void)generate_step(generator, (struct step){.kind = STEP_PROGRESS, .n = 1});
 }
 
-/* Each program likes some kinds of steps more than others, and does without a few. */
-static void draw_weights(struct generator *generator, bool detaches)
-{
-    static const unsigned standard[STEP_KINDS] = {
-        [STEP_MALLOC] = 40,
-        [STEP_MALLOC_ASYNC] = 70,
-        [STEP_MALLOC_POOL] = 14,
-        [STEP_MALLOC_PITCH] = 4,
-        [STEP_FREE] = 28,
-        [STEP_EXCHANGE] = 5,
-        [STEP_FREE_ASYNC] = 60,
-        [STEP_WRITE] = 80,
-        [STEP_CHECK] = 30,
-        [STEP_COPY] = 16,
-        [STEP_COPY_WAIT] = 4,
-        [STEP_FILL] = 8,
-        [STEP_TO_HOST] = 5,
-        [STEP_FROM_HOST] = 5,
-        [STEP_RECORD] = 30,
-        [STEP_WAIT] = 40,
-        [STEP_WAIT_FLAG] = 8,
-        [STEP_WRITE_FLAG] = 5,
-        [STEP_CALL_FLAG] = 4,
-        [STEP_HOST_FLAG] = 4,
-        [STEP_SYNC_STREAM] = 6,
-        [STEP_SYNC_EVENT] = 6,
-        [STEP_SYNC_CONTEXT] = 2,
-        [STEP_QUERY_STREAM] = 8,
-        [STEP_QUERY_EVENT] = 6,
-        [STEP_LOOK] = 3,
-        [STEP_QUERY_BLOCK] = 4,
-        [STEP_CAPTURE_MODE] = 6,
-        [STEP_CAPTURE_BEGIN] = 5,
-        [STEP_CAPTURE_END] = 8,
-        [STEP_SCRATCH] = 6,
-        [STEP_LAUNCH] = 20,
-        [STEP_GRAPH_DESTROY] = 3,
-        [STEP_STREAM_CREATE] = 12,
-        [STEP_STREAM_DESTROY] = 3,
-        [STEP_EVENT_DESTROY] = 3,
-        [STEP_CONTEXT_CREATE] = 3,
-        [STEP_CONTEXT_DESTROY] = 1,
-        [STEP_CONTEXT_DETACH] = 1,
-        [STEP_CONTEXT_SET] = 12,
-        [STEP_PRIMARY_RETAIN] = 4,
-        [STEP_PRIMARY_RELEASE] = 1,
-        [STEP_PRIMARY_RESET] = 1,
-        [STEP_PEER] = 4,
-        [STEP_THREAD_START] = 6,
-        [STEP_THREAD_END] = 1,
-        [STEP_POOL_CREATE] = 3,
-        [STEP_POOL_DESTROY] = 1,
-        [STEP_POOL_TRIM] = 2,
-        [STEP_INFO] = 10,
-        [STEP_TRIM] = 2,
-        [STEP_PROGRESS] = 6,
-    };
-    for (int i = 0; i < STEP_KINDS; i++) {
-        static const unsigned tenths[] = {0, 3, 10, 10, 10, 30};
-        bool is_needed = i == STEP_MALLOC_ASYNC || i == STEP_WRITE || i == STEP_FREE_ASYNC;
-        uint64_t draw = is_needed ? 1 + below(generator, 5) : below(generator, 6);
-        generator->weights[i] = standard[i] * tenths[draw];
-    }
-    if (!detaches)
-        generator->weights[STEP_CONTEXT_DETACH] = 0;
-}
-
-static void draw_setting(struct generator *generator, int extents)
-{
-    struct setting *setting = &generator->program->setting;
-    static const uint64_t granules[] = {1, 1, 2, 4};
-    static const uint64_t extent_pages[] = {1, 0, 1, 4, 16};
-    setting->seed = 1 + below(generator, 1000000);
-    setting->extent_pages = extents >= 0 ? (uint64_t)extents : extent_pages[below(generator, 5)];
-    bool is_cut = setting->extent_pages != 1;
-    setting->page_bytes = GRANULE * granules[below(generator, is_cut ? 2 : 4)];
-    setting->device_pages = (64 + 4 * below(generator, 64)) * (is_cut ? 3 : 1);
-    setting->slack_bytes =
-        below(generator, 2) ? (uint64_t)256 << 20 : setting->page_bytes * below(generator, 8);
-    setting->eager_pages = below(generator, 3) ? 0 : below(generator, setting->device_pages);
-    setting->root_bytes = below(generator, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
-    setting->free_waits = below(generator, 8) == 0;
-    setting->is_full = below(generator, 6) == 0;
-}
-
 void program_generate(struct program *program, uint64_t seed, const struct taste *taste)
 {
     struct generator *generator = calloc(1, sizeof *generator);
@@ -414,11 +343,10 @@ void program_generate(struct program *program, uint64_t seed, const struct taste
     generator->next_thread = 1;
     generator->next_context = DEVICES;
     chance_start(&generator->chance, seed);
-    draw_setting(generator, taste->extents);
-    draw_weights(generator, taste->detaches);
+    taste_draw(generator, taste);
     generator->n_threads_max = 1 + (unsigned)below(generator, 4);
     generator->n_streams_max = 1 + (unsigned)below(generator, 8);
-    generator->n_devices = 1 + (below(generator, 3) == 0);
+    generator->n_devices = !taste->setting && below(generator, 3) == 0 ? 2 : 1;
     generator->n_unset_flags_max = (unsigned)below(generator, 4);
     generator->fill_percent = 20 + below(generator, 55);
     reference_start(reference, &program->setting);

@@ -32,6 +32,11 @@ unsigned generate_stream(struct generator *generator, unsigned thread);
 /* An event of the stream's context that lives, made where there is none; EVENTS_MAX: none. */
 unsigned generate_event(struct generator *generator, unsigned thread, unsigned stream);
 
+/* ---- taste.c ---- */
+
+/* Draws the program's setting and the weights of its steps. */
+void taste_draw(struct generator *generator, const struct taste *taste);
+
 /* ---- idioms.c ---- */
 
 /* Adds one of a few short courses of steps that random ones seldom make up. */

@@ -238,12 +238,77 @@ static void thread_that_ends(struct generator *generator, unsigned thread, unsig
     (void)block_on(generator, thread, other, bytes, true);
 }
 
+/* Asks a stream, an event on it and the host's memory what is complete, once nothing goes on. */
+static void ask(struct generator *generator, unsigned thread, unsigned stream)
+{
+    struct step query = on(generator, STEP_QUERY_STREAM, thread, stream, 0);
+    query.n = 1;
+    (void)generate_step(generator, query);
+    unsigned event = generate_event(generator, thread, stream);
+    if (event < EVENTS_MAX && chance_below(&generator->chance, 2) &&
+        add(generator, STEP_RECORD, thread, stream, event)) {
+        query = (struct step){.kind = STEP_QUERY_EVENT, .thread = thread, .a = event, .n = 1};
+        (void)generate_step(generator, query);
+    }
+    if (chance_below(&generator->chance, 4) == 0)
+        (void)generate_step(generator, (struct step){.kind = STEP_LOOK, .thread = thread});
+}
+
+/* Another stream is held up, most of the time the legacy one: what of an allocation or a free comes
+ * after its work, and what comes after them? */
+static void held_up(struct generator *generator, unsigned thread, unsigned stream, unsigned other)
+{
+    uint64_t bytes = generate_bytes(generator);
+    unsigned context = generator->reference->streams[stream].context;
+    unsigned held = chance_below(&generator->chance, 3) ? context : other;
+    unsigned blocks[3];
+    for (int i = 0; i < 3; i++)
+        blocks[i] =
+            block_on(generator, thread, stream, bytes, i || chance_below(&generator->chance, 3));
+    for (unsigned i = (unsigned)chance_below(&generator->chance, 3); i < 2; i++)
+        (void)add(generator, STEP_FREE_ASYNC, thread, stream, blocks[i]);
+    if (generator->next_flag == FLAGS_MAX)
+        return;
+    unsigned flag = generator->next_flag++;
+    if (chance_below(&generator->chance, 3) == 0)
+        (void)add(generator, STEP_SYNC_STREAM, thread, stream, 0);
+    (void)add(generator, STEP_WAIT_FLAG, thread, held, flag);
+    (void)block_on(generator, thread, held, GRANULE, true);
+    switch (chance_below(&generator->chance, 3)) {
+    case 0:
+        (void)add(generator, STEP_FREE_ASYNC, thread, stream, blocks[2]);
+        break;
+    case 1:
+        (void)add(generator, STEP_FREE, thread, 0, blocks[2]);
+        break;
+    default:
+        bytes = chance_below(&generator->chance, 2) ? bytes : generate_bytes(generator);
+        struct step unused =
+            on(generator, STEP_MALLOC_ASYNC, thread, stream, generator->next_block);
+        unused.n = bytes;
+        if (unused.a < BLOCKS_MAX && generate_step(generator, unused))
+            generator->next_block++;
+    }
+    ask(generator, thread, stream);
+    (void)generate_step(generator,
+                        (struct step){.kind = STEP_HOST_FLAG, .thread = thread, .a = flag});
+}
+
 void generate_idiom(struct generator *generator)
 {
     static void (*const idioms[])(struct generator *, unsigned, unsigned, unsigned) = {
-        flag_of_the_next_owner,  reused_handle,   free_under_work,
-        two_last_owners,         captured_course, thread_that_ends,
-        two_fences_of_an_extent, unused_block,    mixed_harvest,
+        flag_of_the_next_owner,
+        reused_handle,
+        free_under_work,
+        two_last_owners,
+        captured_course,
+        thread_that_ends,
+        two_fences_of_an_extent,
+        unused_block,
+        mixed_harvest,
+        held_up,
+        held_up,
+        held_up,
     };
     unsigned thread = generate_thread(generator);
     unsigned stream = generate_stream(generator, thread);

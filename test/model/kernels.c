@@ -5,8 +5,11 @@
 #include "pattern.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct landings {
     unsigned char *bytes;
@@ -15,6 +18,17 @@ struct landings {
     struct set after[LANDINGS_MAX]; /* what the copy's end tells to be complete */
     bool is_checked[LANDINGS_MAX];
 };
+
+void fail(size_t number, const char *what, const char *format, ...)
+{
+    char text[300];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "model: step %zu (%s): %s\n", number + 1, what, text);
+    _exit(1);
+}
 
 static void *host_memory(const struct run *run, size_t bytes)
 {
@@ -32,6 +46,17 @@ void device_start(struct run *run)
     if (!run->landings)
         abort();
     clock_be_virtual(run->api, run->program->setting.seed);
+}
+
+bool device_holds_primary(void)
+{
+    return false;
+}
+
+void device_meet(struct run *run, CUcontext context)
+{
+    (void)run;
+    (void)context;
 }
 
 uint64_t device_mallocs(const struct run *run)

@@ -39,73 +39,59 @@ struct options {
     bool replays, prints;
 };
 
+/* The long option's letter says what it sets: upper case sets a path, lower case a number. */
+static void set_option(struct options *options, int name, const char *text)
+{
+    struct campaign *campaign = &options->campaign;
+    struct {
+        char letter;
+        const char **path;
+    } paths[] = {
+        {'D', &campaign->driver}, {'L', &campaign->shared_library}, {'F', &campaign->folder}};
+    struct {
+        char letter;
+        uint64_t *value;
+    } values[] = {{'o', &campaign->operations},
+                  {'s', &campaign->seed},
+                  {'n', &campaign->taste.steps_max},
+                  {'t', &campaign->seconds},
+                  {'f', &campaign->n_failures_max}};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (paths[i].letter == name)
+            *paths[i].path = text;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].letter == name)
+            *values[i].value = strtoull(text, NULL, 0);
+    if (name == 'e')
+        campaign->taste.extents = atoi(text);
+    options->replays = options->replays || name == 'r';
+    options->prints = options->prints || name == 'p';
+    campaign->keeps_long = campaign->keeps_long || name == 'k';
+}
+
 static bool read_options(int n, char **arguments, struct options *options)
 {
-    static const struct option names[] = {{"driver", required_argument, NULL, 'd'},
-                                          {"library", required_argument, NULL, 'l'},
-                                          {"operations", required_argument, NULL, 'o'},
-                                          {"seed", required_argument, NULL, 's'},
-                                          {"steps", required_argument, NULL, 'n'},
-                                          {"extent", required_argument, NULL, 'e'},
-                                          {"replay", no_argument, NULL, 'r'},
-                                          {"print", no_argument, NULL, 'p'},
-                                          {"keep-long", no_argument, NULL, 'k'},
-                                          {"seconds", required_argument, NULL, 't'},
-                                          {"failures", required_argument, NULL, 'f'},
-                                          {"folder", required_argument, NULL, 'o' + 256},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"driver", required_argument, NULL, 'D'},  {"library", required_argument, NULL, 'L'},
+        {"folder", required_argument, NULL, 'F'},  {"operations", required_argument, NULL, 'o'},
+        {"seed", required_argument, NULL, 's'},    {"steps", required_argument, NULL, 'n'},
+        {"seconds", required_argument, NULL, 't'}, {"failures", required_argument, NULL, 'f'},
+        {"extent", required_argument, NULL, 'e'},  {"replay", no_argument, NULL, 'r'},
+        {"print", no_argument, NULL, 'p'},         {"keep-long", no_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     int name;
     *options = (struct options){.campaign = {.operations = 20000,
                                              .seed = 1,
                                              .n_failures_max = 1,
                                              .taste = {.steps_max = 220, .extents = -1}}};
-    struct campaign *campaign = &options->campaign;
     while ((name = getopt_long(n, arguments, "", names, NULL)) != -1) {
-        uint64_t value = optarg ? strtoull(optarg, NULL, 0) : 0;
-        switch (name) {
-        case 'd':
-            campaign->driver = optarg;
-            break;
-        case 'l':
-            campaign->shared_library = optarg;
-            break;
-        case 'o':
-            campaign->operations = value;
-            break;
-        case 's':
-            campaign->seed = value;
-            break;
-        case 'n':
-            campaign->taste.steps_max = value;
-            break;
-        case 'e':
-            campaign->taste.extents = (int)value;
-            break;
-        case 'r':
-            options->replays = true;
-            break;
-        case 'p':
-            options->prints = true;
-            break;
-        case 'k':
-            campaign->keeps_long = true;
-            break;
-        case 't':
-            campaign->seconds = value;
-            break;
-        case 'f':
-            campaign->n_failures_max = (unsigned)value;
-            break;
-        case 'o' + 256:
-            campaign->folder = optarg;
-            break;
-        default:
+        if (name == 'h' || name == '?') {
             fputs(help, name == 'h' ? stdout : stderr);
             exit(name == 'h' ? 0 : 2);
         }
+        set_option(options, name, optarg);
     }
-    return options->prints || (campaign->driver && campaign->shared_library);
+    return options->prints || (options->campaign.driver && options->campaign.shared_library);
 }
 
 static int replay(struct runner *runner, char **files)

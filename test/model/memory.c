@@ -55,8 +55,18 @@ uint64_t reference_live(const struct reference *reference, unsigned device)
     uint64_t granules = 0;
     for (unsigned i = 0; i < BLOCKS_MAX; i++) {
         const struct block *block = &reference->blocks[i];
-        if (block->device == device &&
-            (block->state == BLOCK_LIVE || block->state == BLOCK_COMING))
+        if (block->device == device && (block->state == BLOCK_LIVE || block->state == BLOCK_COMING))
+            granules += reference_granules(&reference->setting, block->bytes);
+    }
+    return granules;
+}
+
+uint64_t reference_passed(const struct reference *reference, unsigned device)
+{
+    uint64_t granules = 0;
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        const struct block *block = &reference->blocks[i];
+        if (block->device == device && block->state == BLOCK_FREED && block->may_pass)
             granules += reference_granules(&reference->setting, block->bytes);
     }
     return granules;
@@ -132,6 +142,8 @@ static const char *malloc_make(struct reference *reference, const struct step *s
     *block = (struct block){.state = BLOCK_LIVE,
                             .is_async = step_is_malloc_async(step->kind),
                             .is_pooled = step->kind == STEP_MALLOC_POOL,
+                            .may_pass = step->kind == STEP_MALLOC_PITCH ||
+                                        step->n < reference->setting.page_bytes,
                             .context = context,
                             .device = reference->contexts[context].device,
                             .bytes = step_bytes(step)};

@@ -75,8 +75,7 @@ static bool setting_read(const char *line, struct setting *setting)
                " extent-pages %" SCNu64 " slack-bytes %" SCNu64 " eager-pages %" SCNu64
                " root-bytes %" SCNu64 " free-waits %d %7s",
                &setting->seed, &setting->device_pages, &setting->page_bytes, &setting->extent_pages,
-               &setting->slack_bytes, &setting->eager_pages, &setting->root_bytes, &waits,
-               full);
+               &setting->slack_bytes, &setting->eager_pages, &setting->root_bytes, &waits, full);
     setting->free_waits = n >= 8 && waits;
     setting->is_full = strcmp(full, "full") == 0;
     return n >= 8;

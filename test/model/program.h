@@ -105,7 +105,8 @@ struct setting {
     uint64_t device_pages; /* the size of each device, in granules */
     uint64_t page_bytes, extent_pages /* 0: auto */, slack_bytes, eager_pages, root_bytes;
     bool free_waits;
-    bool is_full; /* requests may take all of the device, and be refused */
+    bool is_full;  /* requests may take all of the device, and be refused */
+    bool is_plain; /* no kernels: a graph writes the same each time */
 };
 
 struct program {
@@ -138,9 +139,11 @@ uint64_t chance_below(struct chance *chance, uint64_t n);
 /* ---- generate.c ---- */
 
 struct taste {
-    size_t steps_max;
+    uint64_t steps_max;
     int extents;   /* VPMM_EXTENT of every program, -1: each draws its own */
     bool detaches; /* the driver has cuCtxDetach */
+    const struct setting
+        *setting; /* of every program, on a real device; NULL: each draws its own */
 };
 
 /* Draws the program number `seed`, which is correct. */

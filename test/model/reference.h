@@ -51,6 +51,7 @@ struct block {
     } state;
     bool is_async;
     bool is_pooled;           /* of a memory pool that the program made */
+    bool may_pass;            /* the library may leave it to CUDA: it is small or pitched */
     unsigned context, device; /* that allocated it */
     uint64_t bytes;
     struct set born;  /* before its first use; empty for malloc */
@@ -86,6 +87,7 @@ struct event {
 struct node {
     bool is_scratch, writes;
     unsigned block;
+    uint64_t stamp;  /* that it writes where nothing but a graph's parameters can say so */
     uint64_t before; /* itself included */
 };
 
@@ -107,7 +109,7 @@ struct thread {
     bool is_alive, was_alive;
     unsigned context; /* current, or CONTEXTS_MAX */
     uint64_t mode;
-    bool is_away; /* inside a call that a later step of another thread lets return, */
+    bool is_away;    /* inside a call that a later step of another thread lets return, */
     bool is_freeing; /* which is a cudaFree of memory of `freed_context`, */
     bool proves;     /* whose return tells that what it waited for is complete */
     unsigned freed_context;
@@ -140,6 +142,7 @@ struct reference {
     struct operation operations[OPERATIONS_MAX];
     unsigned n_operations;
     unsigned n_landings; /* copies to the host */
+    unsigned n_nodes;    /* of all captures */
     struct set done;     /* known complete by the program */
 };
 
@@ -154,8 +157,10 @@ bool reference_end(const struct reference *reference, struct step *step_out);
 /* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
  */
 uint64_t reference_taken(const struct reference *reference, unsigned device);
-/* Of live blocks alone, and of one of so many bytes, in whole pages. */
+/* Of live blocks alone, of freed ones that CUDA served itself, and of one of so many bytes, in whole
+ * pages. */
 uint64_t reference_live(const struct reference *reference, unsigned device);
+uint64_t reference_passed(const struct reference *reference, unsigned device);
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes);
 
 /* ---- order.c ---- */
@@ -183,8 +188,8 @@ struct set order_of_context(const struct reference *reference, unsigned context)
 
 /* ---- the steps, by what they deal with: NULL or why not ---- */
 
-const char *use_make(struct reference *reference, const struct step *step);     /* use.c */
-const char *memory_make(struct reference *reference, const struct step *step);  /* memory.c */
+const char *use_make(struct reference *reference, const struct step *step);    /* use.c */
+const char *memory_make(struct reference *reference, const struct step *step); /* memory.c */
 /* The allocation of an exchange, whose free is over. */
 void memory_finish(struct reference *reference, const struct step *step);
 const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT_SECONDS 20
+#define LIMIT_SECONDS 60
 
 bool runner_start(struct runner *runner, const char *driver, const char *library)
 {
@@ -22,7 +22,8 @@ bool runner_start(struct runner *runner, const char *driver, const char *library
         perror("model");
         return false;
     }
-    return api_open(&runner->bare, driver, NULL) && api_open(&runner->preloaded, driver, library);
+    return api_open(&runner->bare, driver, NULL, true) &&
+           api_open(&runner->preloaded, driver, library, true);
 }
 
 static void set(const char *name, uint64_t value)
@@ -161,8 +162,7 @@ bool runner_try(struct runner *runner, const struct program *program, struct ver
     if (status == 0)
         return true;
     read_verdict(runner, status, verdict);
-    verdict->rule =
-        difference_find(program, &runner->outcomes[0], &runner->outcomes[1], verdict);
+    verdict->rule = difference_find(program, &runner->outcomes[0], &runner->outcomes[1], verdict);
     if (verdict->rule >= 0)
         runner->n_explained[verdict->rule]++;
     return verdict->rule >= 0;

@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define TRIES_MAX 3000
+#define SECONDS_MAX 120 /* programs that are ended by the clock take long */
 
 struct shrinking {
     struct runner *runner;
@@ -13,6 +15,7 @@ struct shrinking {
     struct program candidate;
     struct verdict verdict;
     unsigned n_tries;
+    time_t until;
 };
 
 /* Steps that depend on one that was taken out are no longer valid, and go with it. */
@@ -34,7 +37,7 @@ static void drop_invalid(struct program *program)
 static bool keep(struct shrinking *shrinking)
 {
     struct verdict verdict;
-    if (shrinking->n_tries++ > TRIES_MAX ||
+    if (shrinking->n_tries++ > TRIES_MAX || time(NULL) > shrinking->until ||
         runner_try(shrinking->runner, &shrinking->candidate, &verdict) ||
         verdict.is_bare != shrinking->verdict.is_bare ||
         strcmp(verdict.kind, shrinking->verdict.kind) != 0)
@@ -123,6 +126,7 @@ void shrink(struct runner *runner, struct program *program)
         abort();
     shrinking->runner = runner;
     shrinking->best = program;
+    shrinking->until = time(NULL) + SECONDS_MAX;
     struct runner counts = *runner;
     if (!runner_try(runner, program, &shrinking->verdict)) {
         bool learnt = true;

@@ -9,7 +9,7 @@
 #define RESTS_MAX 20000
 
 static unsigned patience_ms; /* 0: one thread runs at a time */
-static struct run *program; /* of this process */
+static struct run *program;  /* of this process */
 static unsigned n_rests;
 static _Thread_local struct worker *self; /* NULL: the first thread */
 
@@ -63,7 +63,8 @@ static void start_clock(struct timespec *until, unsigned ms)
     until->tv_nsec %= 1000000000;
 }
 
-/* Goes on with the worker until it rests; in earnest a call that may stay away gets only so long. */
+/* Goes on with the worker until it rests; in earnest a call that may stay away gets only so long.
+ */
 static void run_worker(struct worker *worker)
 {
     worker->is_running = true;

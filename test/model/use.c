@@ -50,8 +50,7 @@ void use_add(struct block *block, const struct set *operation, bool writes)
 bool use_reaches(const struct reference *reference, unsigned context, const struct block *block)
 {
     const struct context *of = &reference->contexts[context];
-    return of->device == block->device ||
-           (block->is_async ? !block->is_pooled : of->is_peer);
+    return of->device == block->device || (block->is_async ? !block->is_pooled : of->is_peer);
 }
 
 uint64_t block_tail(uint64_t bytes)

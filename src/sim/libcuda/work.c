@@ -17,6 +17,7 @@ static bool end_of(CUmemorytype type, const void *host, CUdeviceptr device,
     return type != CU_MEMORYTYPE_ARRAY;
 }
 
+/* One call: all rows are queued before it waits. */
 static CUresult copy_2d(struct sim *sim, const CUDA_MEMCPY2D *c, CUstream stream, bool wait)
 {
     CUdeviceptr to, from;
@@ -27,8 +28,8 @@ static CUresult copy_2d(struct sim *sim, const CUDA_MEMCPY2D *c, CUstream stream
     to += c->dstXInBytes + c->dstY * c->dstPitch;
     from += c->srcXInBytes + c->srcY * c->srcPitch;
     for (size_t y = 0; y < c->Height && result == CUDA_SUCCESS; y++)
-        result =
-            copy(sim, to + y * c->dstPitch, from + y * c->srcPitch, c->WidthInBytes, stream, wait);
+        result = copy(sim, to + y * c->dstPitch, from + y * c->srcPitch, c->WidthInBytes, stream,
+                      wait && y + 1 == c->Height);
     return result;
 }
 
