@@ -70,8 +70,7 @@ static enum vpmm_status wait_on_host(struct vpmm_serving *serving, uint64_t *add
     enum vpmm_status status = VPMM_NO_MEMORY;
     unsigned gathers_left = VPMM_GATHERS_MAX;
     while (status == VPMM_NO_MEMORY) {
-        enum vpmm_status wait_status =
-            vpmm_heap_wait_oldest(serving->heap, context, &gathers_left);
+        enum vpmm_status wait_status = vpmm_heap_wait_oldest(serving->heap, context, &gathers_left);
         if (wait_status == VPMM_NOT_FOUND)
             break;
         status = wait_status ? wait_status : try_again(serving, address_out);
@@ -86,8 +85,8 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_fence fences[VPMM_FENCES_MAX];
-    size_t n = vpmm_heap_pending_of_streams(heap, serving->request->stream, fences,
-                                            VPMM_FENCES_MAX);
+    size_t n =
+        vpmm_heap_pending_of_streams(heap, serving->request->stream, fences, VPMM_FENCES_MAX);
     enum vpmm_status status = VPMM_NO_MEMORY;
     for (size_t i = 0; i < n && status == VPMM_NO_MEMORY; i++) {
         uint64_t begin_ns = vpmm_heap_now_ns(heap);

@@ -217,8 +217,8 @@ enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence f
  * thread's cudaFree of that context's memory. No driver. */
 bool vpmm_order_may_wait_host(struct vpmm_order *order, vpmm_fence fence,
                               const struct vpmm_context *context);
-/* Whether `stream` may wait for it on the device: only for frees on streams of its own context. What
- * a cudaFree waits for may need that very stream. No driver. */
+/* Whether `stream` may wait for it on the device: only for frees on streams of its own context.
+ * What a cudaFree waits for may need that very stream. No driver. */
 bool vpmm_order_may_wait_stream(const struct vpmm_order *order, vpmm_fence fence,
                                 const struct vpmm_stream *stream);
 

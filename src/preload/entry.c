@@ -43,8 +43,7 @@ struct vpmm_world {
 struct vpmm_present vpmm_present;
 /* The same in a child too, until it has become one. */
 static _Atomic(struct vpmm_world *) made_world;
-/* Stands for a world in which every wrapper passes through. */
-static struct vpmm_world passing;
+static struct vpmm_world passing; /* stands for one in which every wrapper passes through */
 static struct vpmm_passed passed = {.reason = VPMM_ROUTE_OTHER};
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 static _Thread_local bool is_served __attribute__((tls_model("initial-exec")));
@@ -283,7 +282,7 @@ VPMM_APART static bool is_refused(void)
 {
     CUresult result = vpmm_context_answer();
     is_served = result == CUDA_SUCCESS;
-    return !is_served && result != CUDA_ERROR_INVALID_CONTEXT;
+    return result == CUDA_ERROR_NOT_PERMITTED || vpmm_cuda_status(result) == VPMM_FAILED;
 }
 
 struct vpmm_router *vpmm_enter_served(void)

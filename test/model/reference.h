@@ -157,8 +157,8 @@ bool reference_end(const struct reference *reference, struct step *step_out);
 /* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
  */
 uint64_t reference_taken(const struct reference *reference, unsigned device);
-/* Of live blocks alone, of freed ones that CUDA served itself, and of one of so many bytes, in whole
- * pages. */
+/* Of live blocks alone, of freed ones that CUDA served itself, and of one of so many bytes, in
+ * whole pages. */
 uint64_t reference_live(const struct reference *reference, unsigned device);
 uint64_t reference_passed(const struct reference *reference, unsigned device);
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes);

@@ -299,69 +299,6 @@ static void test_memory(void **state)
     assert_int_equal(driver.address_free(driver.self, 64, 64), VPMM_BROKEN);
 }
 
-static void test_stream_facts(void **state)
-{
-    (void)state;
-    struct vpmm_stream_facts facts;
-    assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
-    assert_ptr_equal(facts.context, context(60));
-    assert_int_equal(facts.id, 1007);
-    assert_false(facts.is_legacy);
-    assert_true(facts.is_blocking);
-    assert_false(facts.is_capturing);
-    real.stream_flags = CU_STREAM_NON_BLOCKING;
-    assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
-    assert_false(facts.is_blocking);
-    assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_PER_THREAD, &facts), VPMM_OK);
-    assert_true(facts.is_blocking);
-    real.n_id_questions = real.n_context_questions = 1;
-    real.capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_LEGACY, &facts), VPMM_OK);
-    assert_true(facts.is_legacy);
-    assert_false(facts.is_blocking);
-    assert_true(facts.is_capturing);
-    assert_int_equal(facts.id, 0);
-    assert_int_equal(real.n_id_questions, 1);
-    real.capture_result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    facts.id = 1;
-    assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_LEGACY, &facts), VPMM_CAPTURED);
-    assert_int_equal(real.n_context_questions, 2);
-    real.capture_result = CUDA_SUCCESS;
-    real.next = CUDA_ERROR_INVALID_CONTEXT;
-    assert_int_equal(driver.stream_facts(driver.self, VPMM_STREAM_LEGACY, &facts), VPMM_NO_CONTEXT);
-    assert_int_equal(facts.id, 1);
-}
-
-/* One question: who asks knows that the stream does not capture. */
-static void test_stream_id(void **state)
-{
-    (void)state;
-    uint64_t id = 1;
-    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_OK);
-    assert_int_equal(id, 1007);
-    assert_int_equal(real.n_context_questions, 0);
-    assert_int_equal(real.n_id_questions, 1);
-    id = 1;
-    real.next = CUDA_ERROR_INVALID_HANDLE;
-    assert_int_equal(driver.stream_id(driver.self, stream(7), &id), VPMM_INVALID);
-    assert_int_equal(id, 1);
-}
-
-static void test_old_stream_facts(void **state)
-{
-    (void)state;
-    struct vpmm_stream_facts facts;
-    real.missing = "cuStreamGetCtx_v2";
-    assert_int_equal(vpmm_cuda_init(&cuda, real_lookup, &real, &driver), VPMM_OK);
-    assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
-    assert_ptr_equal(facts.context, context(50));
-    real.missing = "cuStreamGetId";
-    assert_int_equal(vpmm_cuda_init(&cuda, real_lookup, &real, &driver), VPMM_OK);
-    assert_int_equal(driver.stream_facts(driver.self, stream(7), &facts), VPMM_OK);
-    assert_int_equal(facts.id, 0);
-    assert_null(driver.stream_id);
-}
-
 static void test_events(void **state)
 {
     (void)state;
@@ -399,9 +336,6 @@ int main(void)
         TEST(test_sharing),
         TEST(test_memory),
         /* Streams and events. */
-        TEST(test_stream_facts),
-        TEST(test_stream_id),
-        TEST(test_old_stream_facts),
         TEST(test_events),
     };
     return cmocka_run_group_tests_name("driver/cuda", tests, NULL, NULL);
