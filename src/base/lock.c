@@ -13,9 +13,9 @@
 #define NAP_NS 50000
 
 #ifndef NDEBUG
-/* One bit per rank that the thread holds, and how many latches. */
+/* One bit per rank that the thread holds, and how many latches of each. */
 static _Thread_local unsigned held __attribute__((tls_model("initial-exec")));
-static _Thread_local unsigned n_latches __attribute__((tls_model("initial-exec")));
+static _Thread_local unsigned n_latches[VPMM_RANK_COUNT] __attribute__((tls_model("initial-exec")));
 #endif
 
 void vpmm_lock_init(struct vpmm_lock *lock, enum vpmm_rank rank)
@@ -81,7 +81,7 @@ static void note_taken(enum vpmm_rank rank)
 #ifndef NDEBUG
     assert(held >> rank >> 1 == 0);
     held |= 1u << rank;
-    n_latches++;
+    n_latches[rank]++;
 #else
     (void)rank;
 #endif
@@ -117,7 +117,7 @@ void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
 void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
 #ifndef NDEBUG
-    if (--n_latches == 0)
+    if (--n_latches[rank] == 0)
         held &= ~(1u << rank);
 #else
     (void)rank;

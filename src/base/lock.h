@@ -14,8 +14,10 @@ enum vpmm_rank {
     VPMM_RANK_HEAP,    /* the bookkeeping of one device */
     VPMM_RANK_LANE,    /* a latch: what one stream's front cache holds */
     VPMM_RANK_ORDER,   /* fences, streams and contexts */
+    VPMM_RANK_TRACK,   /* a latch: what one stream or one event comes after */
     VPMM_RANK_MEMORY,  /* a latch: metadata memory that was given back */
     VPMM_RANK_LOG,
+    VPMM_RANK_COUNT
 };
 
 struct vpmm_lock {

@@ -83,7 +83,7 @@ prepare(struct vpmm_heap *heap, const struct vpmm_stream *stream, struct vpmm_la
     if (!lane || lane->n == VPMM_LANE_REGIONS) {
         if (lane)
             vpmm_lane_give(lane);
-        vpmm_lane_adopt(heap, stream->id);
+        vpmm_lane_adopt(heap, stream->id, stream);
         lane = vpmm_lane_take_of(heap->lanes, stream->id);
     }
     if (lane && !lane->batch)
@@ -188,11 +188,65 @@ static VPMM_WITHIN enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     return is_pending ? VPMM_NOT_READY : VPMM_NOT_FOUND;
 }
 
+/* Serves from what another stream freed up to that point, which the request comes after. */
+static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *point, uint64_t pages,
+                           uint64_t habit, const struct vpmm_request *request,
+                           uint64_t *address_out)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, point->stream_id);
+    if (!lane)
+        return false;
+    uint32_t i = lane->n;
+    for (; i > 0; i--) {
+        const struct vpmm_cached *cached = &lane->cached[i - 1];
+        bool is_ordered =
+            point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
+        if (cached->pages == pages && is_ordered && (!habit || cached->address == habit))
+            break;
+    }
+    if (i > 0) {
+        *address_out = hand_out(heap, lane, i, request, request->stream->id);
+        vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+    }
+    vpmm_lane_give(lane);
+    return i > 0;
+}
+
+/* The same of whatever other streams the program has put before this one. */
+VPMM_APART static bool serve_from_followed(struct vpmm_heap *heap, uint64_t pages,
+                                           const struct vpmm_request *request,
+                                           uint64_t *address_out)
+{
+    struct vpmm_follower follower;
+    if (request->mempool && vpmm_atomic_load(&request->mempool->follows_never))
+        return false;
+    vpmm_order_follower(heap->order, request->stream, &follower);
+    if (!follower.n_points)
+        return false;
+    bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
+    uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
+    uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages);
+    uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
+    for (uint32_t i = 0; i < follower.n_points; i++) {
+        if (!serve_followed(heap, &follower.points[i], pages, habit, request, address_out))
+            continue;
+        if (has_habits && *address_out != habit)
+            vpmm_habit_keep(heap->habits, key, *address_out);
+        if (has_habits)
+            vpmm_mempool_note_hit(heap, request->mempool);
+        return true;
+    }
+    return false;
+}
+
 bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
                        uint64_t *address_out)
 {
     uint64_t id = request->stream->id;
-    return id && serve(heap, id, id, pages, request, address_out) == VPMM_OK;
+    if (!id)
+        return false;
+    return serve(heap, id, id, pages, request, address_out) == VPMM_OK ||
+           serve_from_followed(heap, pages, request, address_out);
 }
 
 enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
@@ -216,7 +270,7 @@ static bool may_cache(const struct vpmm_heap *heap, uint64_t pages,
 static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
                     const struct vpmm_stream *stream)
 {
-    return vpmm_order_covers(heap->order, prior, vpmm_context_id(stream->context), stream->id);
+    return vpmm_order_follows(heap->order, prior, stream);
 }
 
 /* With the latch, after a free has joined the batch: the fence to be closed, if it is time. */
@@ -236,9 +290,12 @@ static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
 static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
                  const struct vpmm_live *live, vpmm_fence fence, uint64_t stream_id)
 {
+    uint64_t turn = vpmm_order_turn(lane->track);
     if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
         return false;
-    lane->cached[lane->n++] = (struct vpmm_cached){address, live->number, (uint32_t)live->pages};
+    lane->cached[lane->n++] = (struct vpmm_cached){
+        .address = address, .turn = turn, .number = live->number, .pages = (uint32_t)live->pages};
+    vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     vpmm_lane_mark(lane, vpmm_habit_mark(address, live->pages));
     return true;
@@ -301,7 +358,7 @@ static struct vpmm_lane *take_roomy(struct vpmm_heap *heap, uint64_t lane_id)
         return lane;
     if (lane)
         vpmm_lane_give(lane);
-    vpmm_lane_adopt(heap, lane_id);
+    vpmm_lane_adopt(heap, lane_id, NULL);
     lane = vpmm_lane_take_of(heap->lanes, lane_id);
     if (lane && lane->n == VPMM_LANE_REGIONS) {
         vpmm_lane_give(lane);

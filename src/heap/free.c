@@ -46,10 +46,9 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
 {
     struct vpmm_order *order = heap->order;
     vpmm_fence prior = region->fence;
-    uint64_t context_id = stream ? vpmm_context_id(stream->context) : region->owner.context_id;
-    uint64_t stream_id = stream ? stream->id : 0;
     if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE ||
-        vpmm_order_covers(order, prior, context_id, stream_id))
+        (stream ? vpmm_order_follows(order, prior, stream)
+                : vpmm_order_covers(order, prior, region->owner.context_id, 0)))
         return true;
     vpmm_fence joined = vpmm_order_join(order, prior, *fence);
     if (joined != VPMM_FENCE_NONE) {

@@ -57,6 +57,7 @@ struct vpmm_mempool {
     uint64_t limit_bytes;          /* maker: of its live blocks; 0: none */
     vpmm_atomic64 threshold_bytes; /* maker: what it may hold after a synchronisation */
     vpmm_atomic32 is_cautious;     /* maker: what other streams freed is not asked about */
+    vpmm_atomic32 follows_never;   /* maker: the program's own events put nothing in order */
     vpmm_atomic32 waits_never;     /* maker: a stream is not made to wait for another's free */
     vpmm_atomic32 was_used;        /* a block of it was served */
     vpmm_atomic32 is_asked;        /* somebody looked at its figures: from then on they are exact */

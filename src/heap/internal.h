@@ -61,13 +61,14 @@ struct vpmm_heap {
 struct vpmm_request_view {
     struct vpmm_fence_view view;
     struct vpmm_order *order;
-    uint64_t stream_id; /* 0: cudaMalloc */
+    struct vpmm_follower follower;
     vpmm_fence promised[VPMM_FENCES_MAX];
     size_t n_promised;
 };
 
+/* `stream` NULL: cudaMalloc. `follows`: the program's own events count. */
 void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *order,
-                            uint64_t stream_id);
+                            const struct vpmm_stream *stream, bool follows);
 
 /* A request in pages, while it is being served. */
 struct vpmm_serving {

@@ -19,10 +19,11 @@ void vpmm_lanes_finish(struct vpmm_heap *heap)
         heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
 }
 
-/* A fence, as it was when it was asked about; VPMM_FENCE_NONE is complete. */
+/* What frees of that turn which share the fence come after; VPMM_FENCE_NONE: it is complete. */
 struct known {
     vpmm_fence fence;
-    bool is_pending;
+    uint64_t turn;
+    vpmm_fence of_turn;
 };
 
 /* With the heap's lock and the latch. Many frees share a fence. */
@@ -30,18 +31,22 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
                       struct known *known)
 {
     uint32_t number = lane->cached[i].number;
+    uint64_t turn = lane->cached[i].turn;
     vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, number);
-    if (fence != known->fence) {
+    if (fence != known->fence || turn != known->turn) {
+        bool is_pending = vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
         known->fence = fence;
-        known->is_pending = vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
+        known->turn = turn;
+        known->of_turn =
+            is_pending ? vpmm_order_of_turn(heap->order, fence, turn) : VPMM_FENCE_NONE;
     }
-    vpmm_pool_free_cached(heap->pool, number, !known->is_pending, &lane->share);
+    vpmm_pool_free_cached(heap->pool, number, known->of_turn, &lane->share);
     lane->cached[i] = lane->cached[--lane->n];
 }
 
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
-    struct known known = {VPMM_FENCE_NONE, false};
+    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
     while (lane->n)
         hand_back(heap, lane, lane->n - 1, &known);
 }
@@ -57,7 +62,7 @@ bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t addre
 {
     struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
     uint64_t end = address + pages * heap->page_bytes;
-    struct known known = {VPMM_FENCE_NONE, false};
+    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
     bool had_any = false;
     if (!lane)
         return false;
@@ -89,8 +94,9 @@ static enum vpmm_status serve_from(struct vpmm_heap *heap, struct vpmm_lane *lan
         lane->cached[places[i]] = lane->cached[--lane->n];
     for (uint32_t i = 0; i < left.n; i++)
         lane->cached[lane->n++] =
-            (struct vpmm_cached){left.pieces[i].address, left.pieces[i].number,
-                                 (uint32_t)left.pieces[i].pages | VPMM_CACHED_IS_REST};
+            (struct vpmm_cached){.address = left.pieces[i].address,
+                                 .number = left.pieces[i].number,
+                                 .pages = (uint32_t)left.pieces[i].pages | VPMM_CACHED_IS_REST};
     return VPMM_OK;
 }
 
@@ -147,9 +153,10 @@ static struct vpmm_lane *choose(struct vpmm_heap *heap, uint64_t stream_id)
     return &set[heap->n_evictions++ % VPMM_LANE_WAYS];
 }
 
-void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id)
+void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id, const struct vpmm_stream *stream)
 {
     vpmm_fence left = VPMM_FENCE_NONE;
+    struct vpmm_track *track = stream ? vpmm_order_track(heap->order, stream) : NULL;
     vpmm_lock_take(&heap->lock);
     struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
     if (!lane) {
@@ -166,6 +173,9 @@ void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id)
             vpmm_atomic_store(&heap->n_lanes, n + 1);
         }
         lane->n_joined_max = VPMM_BATCH_FIRST;
+        struct vpmm_track *last = lane->track;
+        lane->track = track;
+        track = last;
         vpmm_atomic_store(&lane->stream_id, stream_id);
     } else if (lane->n == VPMM_LANE_REGIONS) {
         vpmm_lane_empty(heap, lane);
@@ -173,6 +183,7 @@ void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id)
     vpmm_lane_give(lane);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
+    vpmm_order_track_end(track);
     if (left)
         vpmm_order_close_all(heap->order, &left, 1);
 }

@@ -10,6 +10,8 @@
 #include "pool/pool.h"
 
 struct vpmm_heap;
+struct vpmm_stream;
+struct vpmm_track;
 
 /* A test may build it with fewer. */
 #ifndef VPMM_LANE_SETS
@@ -35,6 +37,7 @@ struct vpmm_heap;
 
 struct vpmm_cached {
     uint64_t address;
+    uint64_t turn; /* of the stream, that its free belongs to: see vpmm_order_turn */
     uint32_t number, pages;
 };
 
@@ -42,6 +45,7 @@ struct vpmm_lane {
     _Alignas(64) struct vpmm_latch latch;
     uint32_t n;                   /* regions that it holds */
     vpmm_atomic64 stream_id;      /* 0: nobody's yet */
+    struct vpmm_track *track;     /* of the stream; NULL: a context's lane, or without memory */
     vpmm_fence batch;             /* open, or VPMM_FENCE_NONE */
     uint32_t n_joined;            /* frees in the batch */
     uint32_t n_joined_max;        /* then it is closed */
@@ -111,8 +115,10 @@ bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id);
 /* The lane's batch, which no free joins from now on; with the latch. */
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);
 
-/* Gives the stream a lane, and one that is full room; may close another stream's batch (driver). */
-VPMM_APART void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id);
+/* Gives the stream a lane, and one that is full room; may close another stream's batch (driver).
+ * `stream` NULL: the id is a context's. */
+VPMM_APART void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id,
+                                const struct vpmm_stream *stream);
 
 /* A block has become live or is freed through the lane; with the latch. */
 static inline void vpmm_lane_mark(struct vpmm_lane *lane, uint64_t mark)

@@ -10,7 +10,7 @@
 static enum vpmm_verdict ask(void *self, vpmm_fence fence)
 {
     const struct vpmm_request_view *view = self;
-    enum vpmm_verdict verdict = vpmm_order_ask(view->order, fence, view->stream_id);
+    enum vpmm_verdict verdict = vpmm_order_ask_for(view->order, fence, &view->follower);
     for (size_t i = 0; i < view->n_promised && verdict == VPMM_VERDICT_PENDING; i++)
         if (view->promised[i] == fence)
             verdict = VPMM_VERDICT_ORDERED;
@@ -24,11 +24,14 @@ static vpmm_fence join(void *self, vpmm_fence a, vpmm_fence b)
 }
 
 void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *order,
-                            uint64_t stream_id)
+                            const struct vpmm_stream *stream, bool follows)
 {
     view->view = (struct vpmm_fence_view){view, ask, join};
     view->order = order;
-    view->stream_id = stream_id;
+    view->follower.stream_id = stream ? stream->id : 0;
+    view->follower.n_points = 0;
+    if (stream && follows)
+        vpmm_order_follower(order, stream, &view->follower);
     view->n_promised = 0;
 }
 
@@ -51,7 +54,7 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
     vpmm_atomic64 *count = &heap->habit_hits;
     enum vpmm_way way = VPMM_WAY_HABIT;
     vpmm_lock_take(&heap->lock);
-    vpmm_cache_drain(heap, serving->view.stream_id);
+    vpmm_cache_drain(heap, serving->view.follower.stream_id);
     enum vpmm_status status = fit_as_usual(serving, address_out);
     if (status == VPMM_NOT_FOUND) {
         count = &heap->fits;
@@ -84,8 +87,8 @@ static enum vpmm_status serve_as_usual(struct vpmm_serving *serving, uint64_t *a
         *address_out = serving->habit;
     else
         status = fit_as_usual(serving, address_out);
-    if (status == VPMM_NOT_FOUND &&
-        vpmm_lane_vacate(heap, serving->view.stream_id, serving->habit, serving->want.pages))
+    if (status == VPMM_NOT_FOUND && vpmm_lane_vacate(heap, serving->view.follower.stream_id,
+                                                     serving->habit, serving->want.pages))
         status = fit_as_usual(serving, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
@@ -181,7 +184,8 @@ static bool is_crowded(const struct vpmm_serving *serving)
         vpmm_lock_give(&heap->lock);
         return false;
     }
-    return serving->view.stream_id && vpmm_lane_was_robbed(heap, serving->view.stream_id);
+    return serving->view.follower.stream_id &&
+           vpmm_lane_was_robbed(heap, serving->view.follower.stream_id);
 }
 
 #define CROWDED_MIN 16u
@@ -345,8 +349,13 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     serving.want.number = vpmm_heap_reserve_ids(heap, 1);
     serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
     serving.want.owner.id = vpmm_heap_allocation_id(heap, serving.want.number);
-    vpmm_request_view_init(&serving.view, heap->order, serving.want.owner.stream_id);
+    vpmm_request_view_init(&serving.view, heap->order, request->stream,
+                           !request->mempool ||
+                               !vpmm_atomic_load(&request->mempool->follows_never));
     serving.want.view = &serving.view.view;
+    serving.want.n_follows = serving.view.follower.n_points;
+    for (uint32_t i = 0; i < serving.want.n_follows; i++)
+        serving.want.follows[i] = serving.view.follower.points[i].stream_id;
 
     recall(&serving);
     enum vpmm_status status = serve(&serving, address_out);

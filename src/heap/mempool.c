@@ -8,6 +8,7 @@ void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t l
     mempool->limit_bytes = limit_bytes;
     vpmm_atomic_store(&mempool->threshold_bytes, UINT64_MAX);
     vpmm_atomic_store(&mempool->is_cautious, 0);
+    vpmm_atomic_store(&mempool->follows_never, 0);
     vpmm_atomic_store(&mempool->waits_never, 0);
     vpmm_atomic_store(&mempool->was_used, 0);
     vpmm_atomic_store(&mempool->is_asked, 0);

@@ -8,7 +8,7 @@
 bool vpmm_heap_settle(struct vpmm_heap *heap)
 {
     struct vpmm_request_view view;
-    vpmm_request_view_init(&view, heap->order, 0);
+    vpmm_request_view_init(&view, heap->order, NULL, false);
     bool has_passed;
     bool learnt = vpmm_order_glance(heap->order, &has_passed);
     uint64_t completions = vpmm_order_completions(heap->order);
@@ -26,7 +26,7 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
 void vpmm_heap_settle_all(struct vpmm_heap *heap)
 {
     struct vpmm_request_view view;
-    vpmm_request_view_init(&view, heap->order, 0);
+    vpmm_request_view_init(&view, heap->order, NULL, false);
     (void)vpmm_order_poll(heap->order);
     vpmm_lock_take(&heap->lock);
     heap->is_unsettled = heap->has_unasked = false;
@@ -87,7 +87,7 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 {
     struct vpmm_removal removals[BATCH];
     struct vpmm_request_view view;
-    vpmm_request_view_init(&view, heap->order, 0);
+    vpmm_request_view_init(&view, heap->order, NULL, false);
     vpmm_edit_begin(heap);
     size_t n = 1;
     for (uint64_t taken = 0; taken < pages && n > 0;) {

@@ -228,7 +228,7 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
         vpmm_slot_give(order, context->parked);
     context->parked = 0;
     context->parked_used = false;
-    vpmm_marks_forget(order, context);
+    vpmm_tracks_forget(order, context);
     vpmm_events_forget(order, context);
     vpmm_atomic_sub(&order->n_events, vpmm_atomic_load(&context->mark) != 0);
     vpmm_captures_forget(order, context);

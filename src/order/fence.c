@@ -22,6 +22,7 @@ uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enu
     vpmm_atomic_store(&slot->kind, (uint32_t)kind);
     vpmm_atomic_store(&slot->wait, (uint32_t)wait);
     vpmm_atomic_store(&slot->thread, 0);
+    vpmm_atomic_store(&slot->turn, 0);
     vpmm_atomic_store(&slot->context, context);
     slot->event = slot->queue = slot->next = 0;
     vpmm_atomic_store(&slot->number, ++order->last_generation << SLOT_BITS | number);
@@ -54,6 +55,7 @@ bool vpmm_slot_look(const struct vpmm_order *order, vpmm_fence fence,
     view_out->rest = vpmm_atomic_load(&slot->rest);
     view_out->wait = (enum vpmm_wait)vpmm_atomic_load(&slot->wait);
     view_out->thread = vpmm_atomic_load(&slot->thread);
+    view_out->turn = vpmm_atomic_load(&slot->turn);
     view_out->context = vpmm_atomic_load(&slot->context);
     return vpmm_atomic_load(&slot->number) == fence;
 }
@@ -84,17 +86,20 @@ bool vpmm_part_next(const struct vpmm_order *order, vpmm_fence *rest, vpmm_fence
         /* A fence that was open refers to one with an event, and stands for the work of its stream
          * alone whatever the event tells of: that is the part. */
         uint64_t stream_id = view.stream_id;
+        uint64_t turn = view.turn;
         vpmm_fence part = fence;
         bool is_pending = true;
         while (is_pending && view.kind == VPMM_FENCE_IS_JOINED) {
             fence = view.part;
             part = stream_id ? part : fence;
             is_pending = vpmm_slot_look(order, fence, &view);
+            turn = stream_id ? turn : view.turn;
             stream_id = stream_id ? stream_id : view.stream_id;
         }
         if (!is_pending)
             continue;
         view.stream_id = stream_id;
+        view.turn = turn;
         view.event_fence = fence;
         *part_out = part;
         *view_out = view;

@@ -27,6 +27,7 @@ struct vpmm_slot {
     vpmm_atomic32 kind;
     vpmm_atomic32 wait;   /* enum vpmm_wait */
     vpmm_atomic64 thread; /* whose free it was, where that is recorded in the free itself */
+    vpmm_atomic64 turn;   /* of the stream, that the last of its frees belongs to; 0: not known */
     vpmm_atomic32 context;
     uint32_t event, queue;
     uint32_t next; /* in its queue, or in the list of joined or of open fences */
@@ -34,7 +35,7 @@ struct vpmm_slot {
 
 /* A consistent copy of a slot. */
 struct vpmm_slot_view {
-    uint64_t stream_id, begin, thread;
+    uint64_t stream_id, begin, thread, turn;
     vpmm_fence part, rest;
     vpmm_fence event_fence; /* of vpmm_part_next: the fence that has the part's event */
     enum vpmm_fence_kind kind;
@@ -83,16 +84,42 @@ struct vpmm_capture {
 /* From so many on no mark begins. */
 #define VPMM_MARKS_END (1u << 16)
 
-/* The mark of a blocking stream: an event that is recorded again for each of its allocations and
- * frees, and complete when the legacy stream's work before the last of them is. */
-struct vpmm_mark {
+/* What is remembered of a stream. Its *turn* is a number that grows when an event is recorded on
+ * the stream: whoever waits for the event comes after the frees of that turn and of those before
+ * it. */
+struct vpmm_track {
     vpmm_atomic64 stream_id;
+    vpmm_atomic64 turn; /* that a free belongs to now; greater than that of any earlier track */
+    vpmm_atomic32 has_frees; /* in this turn */
+    vpmm_atomic32 n_users;   /* threads that look at it, and VPMM_MARKS_END once it is taken away */
+    vpmm_atomic32 next;      /* in its bucket */
+    uint32_t context;
+    uint64_t first_turn;
+    /* The mark of a blocking stream: an event that is recorded again for each of its allocations
+     * and frees, and complete when the legacy stream's work before the last of them is. */
+    vpmm_atomic32 event;     /* 0: it has none yet */
     vpmm_atomic64 n_records; /* that have returned */
     vpmm_atomic64 n_over;    /* the first ones, which are known complete */
-    vpmm_atomic32 event;
-    vpmm_atomic32 n_users; /* records under way, and VPMM_MARKS_END once the mark is taken away */
-    vpmm_atomic32 next;    /* in its bucket */
-    uint32_t context;
+    struct vpmm_latch latch; /* of what follows */
+    uint32_t n_points, next_point;
+    struct vpmm_point points[VPMM_POINTS_MAX]; /* of other streams, that this one comes after */
+};
+
+/* What a recorded event tells those who wait for it. */
+struct vpmm_snapshot {
+    vpmm_event_handle event; /* NULL: none */
+    uint64_t version;        /* in its set, another one for each record */
+    uint32_t n_points;
+    struct vpmm_point points[VPMM_POINTS_MAX + 1];
+};
+
+#define VPMM_SNAPSHOT_SETS 1024u
+#define VPMM_SNAPSHOT_WAYS 4u
+struct vpmm_snapshot_set {
+    struct vpmm_latch latch;
+    uint32_t next_way;
+    uint64_t version;
+    struct vpmm_snapshot ways[VPMM_SNAPSHOT_WAYS];
 };
 
 struct vpmm_context {
@@ -108,6 +135,9 @@ struct vpmm_context {
     vpmm_atomic32 n_leaving; /* calls under way that may destroy it */
     vpmm_atomic32 n_ending;  /* of them those that do */
     vpmm_atomic32 mark;      /* the event of all marks on the legacy stream; 0: none yet */
+    vpmm_atomic64 legacy_id; /* of its legacy stream, once that freed; 0 before */
+    vpmm_atomic64 blocking_ids[VPMM_POINTS_MAX]; /* of blocking streams that freed lately */
+    vpmm_atomic32 n_blocking_ids;
     vpmm_atomic32 n_marking; /* such marks under way, and VPMM_MARKS_END for each of n_ending */
     uint32_t idle_events;
     uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
@@ -121,7 +151,7 @@ struct vpmm_order {
     struct vpmm_lock lock;
     struct vpmm_condition
         calmed; /* a count of users or recorders fell to 0, or a destruction ended */
-    struct vpmm_table slots, events, queues, names, captures, contexts, marks;
+    struct vpmm_table slots, events, queues, names, captures, contexts, tracks;
     uint64_t number; /* no other order of the process has it */
     uint64_t sequence;
     uint64_t last_generation; /* of fences */
@@ -135,9 +165,12 @@ struct vpmm_order {
     uint32_t first_open; /* those that are not in n_fences */
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
-    vpmm_atomic32 mark_buckets[VPMM_ORDER_BUCKETS];
-    vpmm_atomic32 n_marks;
-    vpmm_atomic32 n_marks_swept; /* with so many, those that are over are looked for */
+    vpmm_atomic32 track_buckets[VPMM_ORDER_BUCKETS];
+    vpmm_atomic32 n_tracks;
+    vpmm_atomic32 n_tracks_swept; /* with so many, those that can go are looked for */
+    uint64_t first_turn;          /* of the next track */
+    _Atomic(struct vpmm_snapshot_set *) snapshots; /* VPMM_SNAPSHOT_SETS; NULL: none yet */
+    vpmm_atomic32 is_blind; /* events may be recorded unseen: their order is not learnt any more */
     vpmm_atomic32 n_contexts;
     vpmm_atomic32 n_untold; /* contexts that are gone, and nobody was told */
     /* The gate is one for all contexts: a capture may draw in streams of any of them by an event.
@@ -273,11 +306,29 @@ enum vpmm_status vpmm_record_verdict(enum vpmm_status status);
  */
 void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);
 
+/* ---- tracks (track.c) ---- */
+
+/* The stream's track, in use until vpmm_track_leave. The first makes one where there is none
+ * (driver; called without the lock); NULL: there is none. */
+struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_stream *stream);
+struct vpmm_track *vpmm_track_known(struct vpmm_order *order, uint64_t stream_id);
+void vpmm_track_leave(struct vpmm_track *track);
+/* The same with the lock, for as long as that is held; NULL: there is none. */
+struct vpmm_track *vpmm_track_find(struct vpmm_order *order, uint64_t stream_id);
+/* Those of a context that is gone, or of a stream that is ending, are taken away. */
+void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *context);
+void vpmm_track_forget(struct vpmm_order *order, uint64_t stream_id);
+
+/* ---- the program's own order (follow.c) ---- */
+
+void vpmm_snapshots_finish(struct vpmm_order *order);
+
 /* ---- marks (mark.c) ---- */
 
-/* Those of a context that is gone, or of a stream (an id) that is ending, are taken away. */
-void vpmm_marks_forget(struct vpmm_order *order, const struct vpmm_context *context);
-void vpmm_mark_forget(struct vpmm_order *order, uint64_t stream_id);
+/* Asks about the mark of a stream through event_query or event_synchronize. OK too where there is
+ * none. Called with the lock, which it gives up meanwhile; the thread's capture mode is relaxed. */
+enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id,
+                                   enum vpmm_status (*operation)(void *, vpmm_event_handle));
 
 /* ---- observing (wait.c) ---- */
 

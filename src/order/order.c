@@ -22,7 +22,8 @@ static void give_memory_back(struct vpmm_order *order)
     vpmm_table_finish(&order->names);
     vpmm_table_finish(&order->captures);
     vpmm_table_finish(&order->contexts);
-    vpmm_table_finish(&order->marks);
+    vpmm_table_finish(&order->tracks);
+    vpmm_snapshots_finish(order);
     memory->unmap(memory->self, order, sizeof *order);
 }
 
@@ -35,6 +36,7 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
     order->driver = driver;
     order->memory = memory;
     order->number = first_epoch();
+    order->first_turn = 1;
     vpmm_atomic_store(&order->epoch, order->number);
     if (vpmm_table_init(&order->slots, sizeof(struct vpmm_slot), memory) ||
         vpmm_table_init(&order->events, sizeof(struct vpmm_event), memory) ||
@@ -42,7 +44,7 @@ enum vpmm_status vpmm_order_create(const struct vpmm_driver *driver,
         vpmm_table_init(&order->names, sizeof(struct vpmm_name), memory) ||
         vpmm_table_init(&order->captures, sizeof(struct vpmm_capture), memory) ||
         vpmm_table_init(&order->contexts, sizeof(struct vpmm_context), memory) ||
-        vpmm_table_init(&order->marks, sizeof(struct vpmm_mark), memory) ||
+        vpmm_table_init(&order->tracks, sizeof(struct vpmm_track), memory) ||
         vpmm_table_reserve(&order->captures, 1)) {
         give_memory_back(order);
         return VPMM_NO_METADATA;

@@ -205,7 +205,7 @@ void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
     vpmm_lock_take(&order->lock);
     vpmm_atomic_add(&order->epoch, 1);
     if (stream.id)
-        vpmm_mark_forget(order, stream.id);
+        vpmm_track_forget(order, stream.id);
     name_end(order, handle);
     vpmm_capture_forget(order, handle);
     vpmm_lock_give(&order->lock);

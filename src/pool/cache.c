@@ -109,13 +109,13 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
     return vpmm_atomic_load(&region->address);
 }
 
-void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_complete,
+void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
                            struct vpmm_pool_share *share)
 {
     struct vpmm_region *region = record_of(pool, number);
     struct vpmm_content content = {
         .state = VPMM_REGION_FREE,
-        .fence = is_complete ? VPMM_FENCE_NONE : vpmm_region_fence(region),
+        .fence = fence,
         .owner = {.stream_id = vpmm_atomic_load(&region->stream_id)},
     };
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);

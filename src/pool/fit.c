@@ -44,8 +44,11 @@ static uint32_t find_pending(const struct vpmm_pool *pool, const struct vpmm_wan
 static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want *want)
 {
     uint32_t best = vpmm_index_fit(&pool->complete, 0, want->pages);
-    if (!want->asks_all)
+    if (!want->asks_all) {
+        for (uint32_t i = 0; i < want->n_follows; i++)
+            best = find_pending(pool, want, want->follows[i], best);
         return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best) : best;
+    }
     for (uint32_t number = vpmm_index_first(&pool->pending); number;) {
         VPMM_STEP();
         uint64_t stream = vpmm_region_stream(vpmm_region_record(pool, number));
@@ -56,30 +59,40 @@ static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want
     return best;
 }
 
-/* The shortest run of usable neighbours, which holds at least one that is pending: complete ones
- * would be one region. Looked for around the largest pending ones. */
-static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
-                     struct vpmm_span *run_out)
+/* The shortest run of usable neighbours around the largest regions that `stream` left pending, or,
+ * UINT64_MAX, that any did. */
+static void find_run_of(const struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t stream,
+                        struct vpmm_span *run)
 {
-    bool found = false;
-    uint64_t stream = want->asks_all ? UINT64_MAX : want->owner.stream_id;
     struct vpmm_tree_key key = {stream, UINT64_MAX, 0};
     uint32_t number = vpmm_tree_last_before(&pool->pending, key);
     for (unsigned i = 0; number && (i < RUNS_MAX || want->asks_all); i++) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (!want->asks_all && (!stream || vpmm_region_stream(region) != stream))
-            break;
+        if (!want->asks_all && vpmm_region_stream(region) != stream)
+            return;
         if (vpmm_region_is_usable(region, want->view)) {
-            struct vpmm_span run = vpmm_run_around(pool, number, want->view, REACH);
-            if (run.pages >= want->pages && (!found || run.pages < run_out->pages)) {
-                *run_out = run;
-                found = true;
-            }
+            struct vpmm_span found = vpmm_run_around(pool, number, want->view, REACH);
+            if (found.pages >= want->pages && (!run->pages || found.pages < run->pages))
+                *run = found;
         }
         number = vpmm_tree_last_before(&pool->pending, pool->pending.key(region));
     }
-    return found;
+}
+
+/* A run holds at least one region that is pending: complete ones would be one region. */
+static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                     struct vpmm_span *run_out)
+{
+    struct vpmm_span run = {.pages = 0};
+    uint64_t own = want->asks_all ? UINT64_MAX : want->owner.stream_id;
+    if (own)
+        find_run_of(pool, want, own, &run);
+    for (uint32_t i = 0; i < want->n_follows && !want->asks_all; i++)
+        find_run_of(pool, want, want->follows[i], &run);
+    if (run.pages)
+        *run_out = run;
+    return run.pages != 0;
 }
 
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_span *span_out)

@@ -159,13 +159,26 @@ void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class)
 
 /* The next group that the request may have something of: its stream's; or, where it may have what
  * others freed, any. */
+/* Of the groups of the streams that the request comes after, the lowest above `group`; that itself:
+ * there is none. */
+static unsigned next_followed(const struct vpmm_want *want, unsigned group)
+{
+    unsigned best = group;
+    for (uint32_t i = 0; i <= want->n_follows; i++) {
+        unsigned other = group_of(i ? want->follows[i - 1] : want->owner.stream_id);
+        if (other != GROUP_MIXED && other > group && (best == group || other < best))
+            best = other;
+    }
+    return best;
+}
+
 static bool enter_next_group(struct vpmm_harvest_walk *walk)
 {
-    unsigned own = group_of(walk->want->owner.stream_id);
     if (!walk->want->asks_all) {
-        if (walk->group != GROUP_COMPLETE || own == GROUP_MIXED)
+        unsigned followed = next_followed(walk->want, walk->group);
+        if (followed == walk->group)
             return false;
-        enter(walk, own);
+        enter(walk, followed);
         return true;
     }
     const struct vpmm_tree *tree = &walk->pool->harvest;
@@ -238,16 +251,21 @@ static bool class_below(const struct vpmm_pool *pool, unsigned group, unsigned c
 bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned class,
                               unsigned *class_out)
 {
-    unsigned complete = 0;
-    unsigned own = 0;
     if (walk->want->asks_all) {
         *class_out = class - 1;
         return class > 0;
     }
-    bool has_complete = class_below(walk->pool, GROUP_COMPLETE, class, &complete);
-    bool has_own = class_below(walk->pool, group_of(walk->want->owner.stream_id), class, &own);
-    if (!has_complete && !has_own)
-        return false;
-    *class_out = has_complete && (!has_own || complete > own) ? complete : own;
-    return true;
+    unsigned best;
+    unsigned other;
+    bool has_any = class_below(walk->pool, GROUP_COMPLETE, class, &best);
+    unsigned group = GROUP_COMPLETE;
+    for (unsigned next; (next = next_followed(walk->want, group)) != group; group = next) {
+        if (!class_below(walk->pool, next, class, &other))
+            continue;
+        best = has_any && best > other ? best : other;
+        has_any = true;
+    }
+    if (has_any)
+        *class_out = best;
+    return has_any;
 }

@@ -106,12 +106,17 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint
 
 /* ---- requests ---- */
 
+#define VPMM_WANT_FOLLOWS_MAX 9u
+
 struct vpmm_want {
     uint64_t pages;
     struct vpmm_owner owner;            /* for the live region */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
     uint64_t number;           /* how many requests came before it, as far as anybody counts */
+    /* Streams that left pending regions which the view may allow, besides the owner's own. */
+    uint64_t follows[VPMM_WANT_FOLLOWS_MAX];
+    uint32_t n_follows;
     bool may_spare; /* new pages may take the place of extents that move, whatever create_pages_max
                      */
     bool
@@ -324,9 +329,8 @@ vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uin
                        const struct vpmm_pool_cached *cached, struct vpmm_pool_share *share,
                        struct vpmm_pool_left *left_out);
 
-/* cached -> free, as vpmm_pool_free: under the lock and the latch. `is_complete`: its fence is
- * known complete. */
-void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, bool is_complete,
+/* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. */
+void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
                            struct vpmm_pool_share *share);
 
 /* ---- giving back ---- */

@@ -148,8 +148,11 @@ static const char *malloc_make(struct reference *reference, const struct step *s
                             .device = reference->contexts[context].device,
                             .bytes = step_bytes(step)};
     if (block->is_async) {
-        /* CUDA promises no order with the legacy stream here, and now and then gives it. */
-        struct set before = order_own(reference, step->b);
+        /* On the legacy stream itself an allocation orders nothing, and nor does one that is
+         * refused. */
+        bool may_order = !reference->streams[step->b].is_legacy && !reference->setting.is_full;
+        struct set before =
+            may_order ? order_before(reference, step->b) : order_own(reference, step->b);
         block->born = order_queue(reference, step->b, &before)->before;
     }
     return NULL;

@@ -181,14 +181,23 @@ static const char *event(struct reference *reference, const struct step *step)
     if (step->kind == STEP_WAIT) {
         if (event->capture != NOBODY)
             return "the event is of a capture";
-        struct set before = order_before(reference, step->b);
+        /* A wait for what is complete queues nothing; whether it is nobody knows before it is
+         * waited for. */
+        if (set_has_all(&reference->done, &event->set))
+            return NULL;
+        bool may_be_over = order_is_clear(reference, &event->set);
+        struct set before =
+            may_be_over ? order_own(reference, step->b) : order_before(reference, step->b);
         set_add(&before, &event->set);
         (void)order_queue(reference, step->b, &before);
         return NULL;
     }
     if (event->context != reference->streams[step->b].context)
         return "an event of another context";
-    event->set = order_queue(reference, step->b, NULL)->before;
+    /* A lone record makes no stream busy but the legacy one. */
+    event->set = reference->streams[step->b].is_legacy
+                     ? order_queue(reference, step->b, NULL)->before
+                     : order_before(reference, step->b);
     event->capture = NOBODY;
     return NULL;
 }

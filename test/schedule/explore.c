@@ -26,7 +26,7 @@ static struct {
     bool is_running;
     int current;
     const struct step *pending[SCHEDULE_THREADS]; /* NULL: the thread has ended */
-    unsigned ranks[SCHEDULE_THREADS + 1], latches[SCHEDULE_THREADS + 1];
+    unsigned ranks[SCHEDULE_THREADS + 1], latches[SCHEDULE_THREADS + 1][VPMM_RANK_COUNT];
     struct moment moments[SCHEDULE_STEPS + 1];
     int n;       /* steps of this run so far */
     int n_given; /* steps whose choice is given */
@@ -45,7 +45,7 @@ unsigned *schedule_ranks(void)
 
 unsigned *schedule_latches(void)
 {
-    return &run.latches[run.current];
+    return run.latches[run.current];
 }
 
 /* ---- what is to be tried ---- */

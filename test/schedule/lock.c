@@ -108,7 +108,7 @@ void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
     step_touch(&step, latch, TOUCH_TAKES);
     schedule_step(&step);
     *schedule_ranks() |= 1u << rank;
-    ++*schedule_latches();
+    ++schedule_latches()[rank];
     atomic_store_explicit(&latch->is_taken, (uint32_t)schedule_thread() + 1, memory_order_relaxed);
 }
 
@@ -126,7 +126,7 @@ void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)
     schedule_step(&step);
     expect(atomic_load_explicit(&latch->is_taken, memory_order_relaxed) ==
            (uint32_t)schedule_thread() + 1);
-    if (--*schedule_latches() == 0)
+    if (--schedule_latches()[rank] == 0)
         *schedule_ranks() &= ~(1u << rank);
     atomic_store_explicit(&latch->is_taken, 0, memory_order_relaxed);
 }

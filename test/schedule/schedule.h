@@ -9,6 +9,7 @@
 #ifndef VPMM_TEST_SCHEDULE_SCHEDULE_H
 #define VPMM_TEST_SCHEDULE_SCHEDULE_H
 
+#include "base/lock.h"
 #include "base/memory.h"
 #include "points.h"
 
@@ -80,7 +81,7 @@ void schedule_counters(const volatile void *start, size_t bytes);
 
 /* The ranks of the locks that the running thread holds, one bit each. */
 unsigned *schedule_ranks(void);
-/* How many latches it holds. */
+/* How many latches of each rank it holds. */
 unsigned *schedule_latches(void);
 
 /* Returns when the explorer lets the thread do it. */
