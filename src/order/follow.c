@@ -206,21 +206,9 @@ void vpmm_order_event_waited(struct vpmm_order *order, vpmm_event_handle event,
 
 /* ---- frees ---- */
 
-/* The last few blocking streams of a context that freed: the legacy stream comes after them. */
-static void note_blocking(struct vpmm_context *context, uint64_t stream_id)
-{
-    for (unsigned i = 0; i < VPMM_POINTS_MAX; i++)
-        if (vpmm_atomic_load(&context->blocking_ids[i]) == stream_id)
-            return;
-    uint32_t place = vpmm_atomic_add(&context->n_blocking_ids, 1) % VPMM_POINTS_MAX;
-    vpmm_atomic_store(&context->blocking_ids[place], stream_id);
-}
-
 struct vpmm_track *vpmm_order_track(struct vpmm_order *order, const struct vpmm_stream *stream)
 {
-    if (stream->is_blocking)
-        note_blocking(stream->context, stream->id);
-    else if (stream->is_legacy)
+    if (stream->is_legacy)
         vpmm_atomic_store(&stream->context->legacy_id, stream->id);
     return vpmm_track_use(order, stream);
 }
@@ -273,12 +261,6 @@ vpmm_fence vpmm_order_of_turn(struct vpmm_order *order, vpmm_fence fence, uint64
 
 /* ---- requests ---- */
 
-static void follow(struct vpmm_follower *follower, uint64_t stream_id)
-{
-    if (stream_id && stream_id != follower->stream_id && follower->n_points < VPMM_FOLLOWED_MAX)
-        follower->points[follower->n_points++] = (struct vpmm_point){stream_id, ALL_TURNS};
-}
-
 void vpmm_order_follower(struct vpmm_order *order, const struct vpmm_stream *stream,
                          struct vpmm_follower *follower_out)
 {
@@ -289,10 +271,11 @@ void vpmm_order_follower(struct vpmm_order *order, const struct vpmm_stream *str
     if (track)
         follower_out->n_points = copy_points(track, follower_out->points);
     vpmm_track_leave(track);
-    if (stream->is_blocking)
-        follow(follower_out, vpmm_atomic_load(&stream->context->legacy_id));
-    for (unsigned i = 0; stream->is_legacy && i < VPMM_POINTS_MAX; i++)
-        follow(follower_out, vpmm_atomic_load(&stream->context->blocking_ids[i]));
+    /* The reverse does not hold: what is allocated on the legacy stream may be used on a blocking
+     * one without any work between them that would come after the frees of a third. */
+    uint64_t legacy_id = stream->is_blocking ? vpmm_atomic_load(&stream->context->legacy_id) : 0;
+    if (legacy_id && follower_out->n_points < VPMM_FOLLOWED_MAX)
+        follower_out->points[follower_out->n_points++] = (struct vpmm_point){legacy_id, ALL_TURNS};
 }
 
 static bool comes_after(const struct vpmm_follower *follower, const struct vpmm_slot_view *part)

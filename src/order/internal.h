@@ -98,6 +98,7 @@ struct vpmm_track {
     /* The mark of a blocking stream: an event that is recorded again for each of its allocations
      * and frees, and complete when the legacy stream's work before the last of them is. */
     vpmm_atomic32 event;     /* 0: it has none yet */
+    vpmm_atomic32 is_held;   /* somebody waits for the event: the next record takes another */
     vpmm_atomic64 n_records; /* that have returned */
     vpmm_atomic64 n_over;    /* the first ones, which are known complete */
     struct vpmm_latch latch; /* of what follows */
@@ -136,8 +137,6 @@ struct vpmm_context {
     vpmm_atomic32 n_ending;  /* of them those that do */
     vpmm_atomic32 mark;      /* the event of all marks on the legacy stream; 0: none yet */
     vpmm_atomic64 legacy_id; /* of its legacy stream, once that freed; 0 before */
-    vpmm_atomic64 blocking_ids[VPMM_POINTS_MAX]; /* of blocking streams that freed lately */
-    vpmm_atomic32 n_blocking_ids;
     vpmm_atomic32 n_marking; /* such marks under way, and VPMM_MARKS_END for each of n_ending */
     uint32_t idle_events;
     uint32_t parked; /* slot of the fence that takes what cannot be recorded: always there while the
@@ -325,10 +324,9 @@ void vpmm_snapshots_finish(struct vpmm_order *order);
 
 /* ---- marks (mark.c) ---- */
 
-/* Asks about the mark of a stream through event_query or event_synchronize. OK too where there is
- * none. Called with the lock, which it gives up meanwhile; the thread's capture mode is relaxed. */
-enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id,
-                                   enum vpmm_status (*operation)(void *, vpmm_event_handle));
+/* Asks about the mark of a stream. OK too where there is none. Called with the lock, which it gives
+ * up meanwhile; the thread's capture mode is relaxed. */
+enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id);
 
 /* ---- observing (wait.c) ---- */
 

@@ -31,7 +31,7 @@ static enum vpmm_status record(struct vpmm_order *order, const struct vpmm_strea
     return status;
 }
 
-/* Gives the track an event (driver). */
+/* Gives the track an event that nobody waits for (driver). */
 static enum vpmm_status equip(struct vpmm_order *order, const struct vpmm_stream *stream,
                               struct vpmm_track *track)
 {
@@ -44,10 +44,14 @@ static enum vpmm_status equip(struct vpmm_order *order, const struct vpmm_stream
     if (status)
         return status;
     vpmm_lock_take(&order->lock);
-    if (vpmm_atomic_load(&track->event))
-        vpmm_event_give(order, event);
-    else
+    uint32_t last = vpmm_atomic_load(&track->event);
+    if (!last || vpmm_atomic_load(&track->is_held)) {
         vpmm_atomic_store(&track->event, event);
+        vpmm_atomic_store(&track->is_held, 0);
+        event = last;
+    }
+    if (event)
+        vpmm_event_give(order, event);
     vpmm_lock_give(&order->lock);
     return VPMM_OK;
 }
@@ -56,7 +60,7 @@ static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpm
 {
     struct vpmm_track *track = vpmm_track_use(order, stream);
     enum vpmm_status status = track ? VPMM_OK : VPMM_NO_METADATA;
-    if (track && !vpmm_atomic_load(&track->event))
+    if (track && (!vpmm_atomic_load(&track->event) || vpmm_atomic_load(&track->is_held)))
         status = equip(order, stream, track);
     if (!status)
         status = record(order, stream, vpmm_atomic_load(&track->event));
@@ -89,45 +93,99 @@ bool vpmm_order_has_marks(const struct vpmm_order *order)
     return vpmm_atomic_load(&order->n_tracks) != 0;
 }
 
-enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id,
-                                   enum vpmm_status (*operation)(void *, vpmm_event_handle))
+/* The track with a mark that nobody has seen complete, or NULL. */
+static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t stream_id)
 {
     struct vpmm_track *track = vpmm_track_find(order, stream_id);
-    if (!track || !vpmm_atomic_load(&track->event))
+    if (!track || !vpmm_atomic_load(&track->event) ||
+        vpmm_atomic_load(&track->n_over) == vpmm_atomic_load(&track->n_records) ||
+        vpmm_atomic_load(&vpmm_context_at(order, track->context)->n_ending))
+        return NULL;
+    return track;
+}
+
+static void note_over(struct vpmm_order *order, uint64_t stream_id, uint64_t n_records)
+{
+    struct vpmm_track *track = vpmm_track_find(order, stream_id);
+    if (track && vpmm_atomic_load(&track->n_over) < n_records)
+        vpmm_atomic_store(&track->n_over, n_records);
+}
+
+enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id)
+{
+    const struct vpmm_driver *driver = order->driver;
+    const struct vpmm_track *track = pending_track(order, stream_id);
+    if (!track)
         return VPMM_OK;
     uint64_t n_records = vpmm_atomic_load(&track->n_records);
-    struct vpmm_context *context = vpmm_context_at(order, track->context);
-    if (vpmm_atomic_load(&track->n_over) == n_records || vpmm_atomic_load(&context->n_ending))
-        return VPMM_OK;
     uint32_t event = vpmm_atomic_load(&track->event);
-    bool waits = operation == order->driver->event_synchronize;
     vpmm_event_handle handle = vpmm_event_pin(order, event);
-    context->n_waiting += waits;
     vpmm_lock_give(&order->lock);
     assert(vpmm_lock_none_held());
-    enum vpmm_status status = operation(order->driver->self, handle);
+    enum vpmm_status status = driver->event_query(driver->self, handle);
     vpmm_lock_take(&order->lock);
-    context->n_waiting -= waits;
     vpmm_event_unpin(order, event);
-    if (!status && vpmm_atomic_load(&track->stream_id) == stream_id)
-        vpmm_atomic_store(&track->n_over, n_records);
+    if (!status)
+        note_over(order, stream_id, n_records);
     return status;
 }
 
-enum vpmm_status vpmm_order_mark_state(struct vpmm_order *order, vpmm_stream_handle handle,
-                                       bool waits)
+/* False: no stream that may have a mark. */
+static bool find_stream(struct vpmm_order *order, vpmm_stream_handle handle,
+                        struct vpmm_stream *stream_out)
+{
+    return vpmm_order_has_marks(order) && handle != VPMM_STREAM_LEGACY &&
+           !vpmm_order_stream(order, handle, stream_out) && stream_out->is_blocking;
+}
+
+enum vpmm_status vpmm_order_mark_query(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     const struct vpmm_driver *driver = order->driver;
     struct vpmm_stream stream;
     int mode;
-    if (!vpmm_order_has_marks(order) || handle == VPMM_STREAM_LEGACY ||
-        vpmm_order_stream(order, handle, &stream) || !stream.is_blocking ||
-        driver->capture_relax(driver->self, &mode))
+    if (!find_stream(order, handle, &stream) || driver->capture_relax(driver->self, &mode))
         return VPMM_OK;
     vpmm_lock_take(&order->lock);
-    enum vpmm_status status = vpmm_mark_observe(
-        order, stream.id, waits ? driver->event_synchronize : driver->event_query);
+    enum vpmm_status status = vpmm_mark_observe(order, stream.id);
     vpmm_lock_give(&order->lock);
     driver->capture_restore(driver->self, mode);
     return status == VPMM_NOT_READY ? VPMM_NOT_READY : VPMM_OK;
+}
+
+bool vpmm_order_mark_hold(struct vpmm_order *order, vpmm_stream_handle handle,
+                          struct vpmm_mark_hold *hold_out)
+{
+    struct vpmm_stream stream;
+    if (!find_stream(order, handle, &stream))
+        return false;
+    vpmm_lock_take(&order->lock);
+    struct vpmm_track *track = pending_track(order, stream.id);
+    if (track) {
+        uint32_t event = vpmm_atomic_load(&track->event);
+        *hold_out = (struct vpmm_mark_hold){.stream_id = stream.id,
+                                            .n_records = vpmm_atomic_load(&track->n_records),
+                                            .handle = vpmm_event_pin(order, event),
+                                            .event = event};
+        vpmm_atomic_store(&track->is_held, 1);
+        vpmm_context_at(order, track->context)->n_waiting++;
+    }
+    vpmm_lock_give(&order->lock);
+    return track != NULL;
+}
+
+void vpmm_order_mark_await(struct vpmm_order *order, const struct vpmm_mark_hold *hold, bool waits)
+{
+    const struct vpmm_driver *driver = order->driver;
+    enum vpmm_status status = VPMM_NOT_READY;
+    int mode;
+    if (waits && !driver->capture_relax(driver->self, &mode)) {
+        status = driver->event_synchronize(driver->self, hold->handle);
+        driver->capture_restore(driver->self, mode);
+    }
+    vpmm_lock_take(&order->lock);
+    vpmm_context_at(order, vpmm_event_at(order, hold->event)->context)->n_waiting--;
+    vpmm_event_unpin(order, hold->event);
+    if (!status)
+        note_over(order, hold->stream_id, hold->n_records);
+    vpmm_lock_give(&order->lock);
 }

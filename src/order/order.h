@@ -168,11 +168,21 @@ void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, si
  * (driver). BROKEN and SHUT_DOWN: the program should hear of it; otherwise OK. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark(struct vpmm_order *order,
                                                  const struct vpmm_stream *stream);
-/* After the driver called the stream idle: NOT_READY while what its last mark comes after is
- * pending, which `waits` waits for first (driver). Otherwise OK. The capture rules of event_query
- * are kept. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark_state(struct vpmm_order *order,
-                                                       vpmm_stream_handle handle, bool waits);
+/* NOT_READY while what the stream's last mark comes after is pending, otherwise OK (driver). The
+ * capture rules of event_query are kept. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark_query(struct vpmm_order *order,
+                                                       vpmm_stream_handle handle);
+/* The stream's last mark as it is now, kept until `await` (driver, to tell the stream). False: it
+ * has none that is pending. */
+struct vpmm_mark_hold {
+    uint64_t stream_id, n_records;
+    vpmm_event_handle handle;
+    uint32_t event;
+};
+bool vpmm_order_mark_hold(struct vpmm_order *order, vpmm_stream_handle handle,
+                          struct vpmm_mark_hold *hold_out);
+/* Waits on the host for what the mark comes after, if `waits`, and ends the hold (driver). */
+void vpmm_order_mark_await(struct vpmm_order *order, const struct vpmm_mark_hold *hold, bool waits);
 /* Whether any stream may have a mark. No driver, no lock. */
 bool vpmm_order_has_marks(const struct vpmm_order *order);
 

@@ -95,7 +95,7 @@ static void sweep(struct vpmm_order *order)
         uint64_t stream_id = vpmm_atomic_load(&at(order, number)->stream_id);
         if (!stream_id)
             continue;
-        (void)vpmm_mark_observe(order, stream_id, driver->event_query);
+        (void)vpmm_mark_observe(order, stream_id);
         if (vpmm_atomic_load(&at(order, number)->stream_id) == stream_id)
             (void)take_away(order, number, false);
     }
@@ -115,6 +115,7 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
         return;
     vpmm_atomic32 *bucket = bucket_of(order, stream->id);
     vpmm_atomic_store(&track->event, 0);
+    vpmm_atomic_store(&track->is_held, 0);
     vpmm_atomic_store(&track->n_records, 0);
     vpmm_atomic_store(&track->n_over, 0);
     vpmm_atomic_store(&track->turn, order->first_turn);

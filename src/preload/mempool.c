@@ -188,6 +188,9 @@ static void overhear_choice(struct vpmm_router *router, CUmemoryPool pool,
         vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_CAUTIOUS,
                                    *(const int *)value == 0);
         break;
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_UNLED, *(const int *)value == 0);
+        break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
         vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_WAITLESS,
                                    *(const int *)value == 0);

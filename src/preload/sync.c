@@ -28,42 +28,73 @@ CUresult vpmm_wrap_cuCtxSynchronize_v2(CUcontext context)
     return synchronised(VPMM_ORIGINAL(cuCtxSynchronize_v2, context));
 }
 
-/* The answer about a stream that the driver calls idle. */
-static CUresult mark_asked(vpmm_stream_handle stream, bool waits, CUresult result)
+/* ---- queries ---- */
+
+static bool is_marked(vpmm_stream_handle stream)
 {
-    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    struct vpmm_router *router = vpmm_enter();
     if (!router)
-        return result;
+        return false;
     struct vpmm_order *order = vpmm_router_order(router);
-    if (vpmm_order_has_marks(order) &&
-        vpmm_order_mark_state(order, stream, waits) == VPMM_NOT_READY)
-        result = CUDA_ERROR_NOT_READY;
+    bool is_pending =
+        vpmm_order_has_marks(order) && vpmm_order_mark_query(order, stream) == VPMM_NOT_READY;
     vpmm_leave();
-    return result;
+    return is_pending;
+}
+
+static CUresult answer(bool is_marked, CUresult result)
+{
+    return is_marked && result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
 CUresult vpmm_wrap_cuStreamQuery(CUstream stream)
 {
-    return mark_asked(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), false,
-                      VPMM_ORIGINAL(cuStreamQuery, stream));
+    bool has_mark = is_marked(vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
+    return answer(has_mark, VPMM_ORIGINAL(cuStreamQuery, stream));
 }
 
 CUresult vpmm_wrap_cuStreamQuery_ptsz(CUstream stream)
 {
-    return mark_asked(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), false,
-                      VPMM_ORIGINAL(cuStreamQuery_ptsz, stream));
+    bool has_mark = is_marked(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));
+    return answer(has_mark, VPMM_ORIGINAL(cuStreamQuery_ptsz, stream));
+}
+
+/* ---- waits ---- */
+
+/* The mark is held before the driver waits: what other threads do to the stream meanwhile does not
+ * count. */
+static bool hold(vpmm_stream_handle stream, struct vpmm_mark_hold *hold_out)
+{
+    struct vpmm_router *router = vpmm_enter();
+    if (!router)
+        return false;
+    bool is_held = vpmm_order_mark_hold(vpmm_router_order(router), stream, hold_out);
+    vpmm_leave();
+    return is_held;
+}
+
+static CUresult waited(bool is_held, const struct vpmm_mark_hold *hold, CUresult result)
+{
+    struct vpmm_router *router = is_held ? vpmm_enter() : NULL;
+    if (router) {
+        vpmm_order_mark_await(vpmm_router_order(router), hold, result == CUDA_SUCCESS);
+        vpmm_leave();
+    }
+    return synchronised(result);
 }
 
 CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
 {
-    return synchronised(mark_asked(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), true,
-                                   VPMM_ORIGINAL(cuStreamSynchronize, stream)));
+    struct vpmm_mark_hold mark;
+    bool is_held = hold(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &mark);
+    return waited(is_held, &mark, VPMM_ORIGINAL(cuStreamSynchronize, stream));
 }
 
 CUresult vpmm_wrap_cuStreamSynchronize_ptsz(CUstream stream)
 {
-    return synchronised(mark_asked(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), true,
-                                   VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream)));
+    struct vpmm_mark_hold mark;
+    bool is_held = hold(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &mark);
+    return waited(is_held, &mark, VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
 }
 
 CUresult vpmm_wrap_cuEventSynchronize(CUevent event)

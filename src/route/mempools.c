@@ -148,6 +148,8 @@ void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool 
         vpmm_atomic_store(&mempool->threshold_bytes, value);
     else if (policy == VPMM_MEMPOOL_CAUTIOUS)
         vpmm_atomic_store(&mempool->is_cautious, value != 0);
+    else if (policy == VPMM_MEMPOOL_UNLED)
+        vpmm_atomic_store(&mempool->follows_never, value != 0);
     else
         vpmm_atomic_store(&mempool->waits_never, value != 0);
     count_watched(router);

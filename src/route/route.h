@@ -244,6 +244,7 @@ void vpmm_router_mempool_set(struct vpmm_router *router, int device, struct vpmm
 enum vpmm_mempool_policy {
     VPMM_MEMPOOL_THRESHOLD, /* bytes that it may hold after a synchronisation; UINT64_MAX: any */
     VPMM_MEMPOOL_CAUTIOUS,  /* not 0: it does not reuse what was merely seen to be complete */
+    VPMM_MEMPOOL_UNLED,     /* not 0: the program's own events put nothing in order for it */
     VPMM_MEMPOOL_WAITLESS,  /* not 0: it makes no stream wait for another */
 };
 void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool *mempool,

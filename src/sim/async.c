@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim/internal.h"
 
+#include <stdlib.h>
+
 /* In a capture the allocation is a node; its address is good at once, and the graph owns it. */
 static CUresult alloc_captured(struct sim *sim, struct stream *stream, struct plain *plain)
 {
@@ -24,6 +26,32 @@ static CUresult memory_allowed(struct sim *sim, struct stream *stream, const cha
     return stream->capture != NULL ? CUDA_SUCCESS : capture_unsafe(sim, name);
 }
 
+/* A block of just this size that another stream of this order freed: CUDA reuses it before its work
+ * is over (measured: test/programs/reuse.c). */
+static struct plain *reuse_ordered(struct sim *sim, struct stream *stream, struct pool *pool,
+                                   uint64_t bytes)
+{
+    if (!pool->reuse_flags[0] || stream->capture != NULL)
+        return NULL;
+    for (struct op *op = sim->pending; op != NULL; op = op->next) {
+        struct plain *plain = op->work.plain;
+        if (plain == NULL || plain->pool != pool || plain->bytes != bytes || !plain->freed ||
+            plain->parked || plain->graph != NULL || !stream_follows(sim, stream, op))
+            continue;
+        if (plain_revive(sim, plain) != CUDA_SUCCESS)
+            return NULL;
+        plain->id = ++sim->next_id;
+        /* Work of other streams comes after the legacy stream's only where there is some. */
+        if (stream->is_legacy) {
+            struct work work = {.kind = WORK_MARK, .name = "cuMemAllocAsync"};
+            if (stream_queue(sim, stream, &work, NULL) != CUDA_SUCCESS)
+                abort();
+        }
+        return plain;
+    }
+    return NULL;
+}
+
 /* `pool` NULL: the current pool of the stream's device. */
 static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, CUstream handle,
                             CUdeviceptr *address_out)
@@ -45,10 +73,13 @@ static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, 
         pool = sim->devices[stream->context->device].pool;
     if (bytes > sim->config.device_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    TRY(pool_take(sim, pool, bytes));
-    struct plain *plain = plain_add(sim, pool->device, bytes, bytes);
-    plain->pool = pool;
-    sim->n_async++;
+    struct plain *plain = reuse_ordered(sim, stream, pool, bytes);
+    if (plain == NULL) {
+        TRY(pool_take(sim, pool, bytes));
+        plain = plain_add(sim, pool->device, bytes, bytes);
+        plain->pool = pool;
+        sim->n_async++;
+    }
     CUresult result = stream->capture == NULL ? stream_touch(sim, stream, "cuMemAllocAsync")
                                               : alloc_captured(sim, stream, plain);
     if (result == CUDA_SUCCESS)

@@ -224,6 +224,9 @@ CUresult sim_event_query(struct sim *sim, CUevent handle)
     CUresult result = call_enter(sim, "cuEventQuery");
     if (result == CUDA_SUCCESS)
         result = ask(sim, handle, "cuEventQuery", &event);
+    /* A record behind which nothing is left takes no time (measured). */
+    if (result == CUDA_SUCCESS)
+        op_run_markers(sim, event->op);
     if (result == CUDA_SUCCESS && event->op != NULL && !event->op->done)
         result = query_refused(sim);
     return call_leave(sim, "cuEventQuery", result);

@@ -147,6 +147,8 @@ CUresult op_wait_context(struct sim *sim, struct context *context);
 struct op *op_using(struct sim *sim, CUdeviceptr address, uint64_t bytes);
 /* Marks `op` and all pending ones that must come before it. */
 void op_mark(struct op *op, uint64_t mark);
+/* The same of what CUDA's memory pools learn of the order. */
+void op_mark_learnt(struct op *op, uint64_t mark);
 void op_race_check(struct sim *sim, struct op *op);
 void op_complete(struct sim *sim, struct op *op);
 bool run_is_ready(struct sim *sim, struct op *op);
@@ -233,6 +235,8 @@ struct stream *stream_new(struct sim *sim, struct context *context, unsigned fla
 void stream_end(struct sim *sim, struct stream *stream);
 /* Queues or captures `work` (taken over in any case); the op, counted, through `op_out` (may be
  * NULL; NULL in it when captured). */
+/* Whether later work of the stream comes after the op, as far as CUDA's memory pools learn that. */
+bool stream_follows(struct sim *sim, const struct stream *stream, const struct op *op);
 CUresult stream_touch(struct sim *sim, struct stream *stream, const char *name);
 CUresult stream_queue(struct sim *sim, struct stream *stream, struct work *work,
                       struct op **op_out);

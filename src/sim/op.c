@@ -157,7 +157,7 @@ void op_settle(struct sim *sim)
         ;
 }
 
-void op_mark(struct op *op, uint64_t mark)
+static void mark_before(struct op *op, uint64_t mark, bool only_learnt)
 {
     struct op **stack = NULL;
     size_t n = 0;
@@ -169,7 +169,9 @@ void op_mark(struct op *op, uint64_t mark)
         const struct op *top = stack[--n];
         for (size_t i = 0; i < top->n_before; i++) {
             struct op *before = top->before[i];
-            if (before->done || before->mark == mark)
+            bool is_hidden =
+                only_learnt && before->work.kind == WORK_MARK && before->stream == NULL;
+            if (before->done || before->mark == mark || is_hidden)
                 continue;
             before->mark = mark;
             stack = grow(stack, sizeof(struct op *), n, &room);
@@ -177,6 +179,18 @@ void op_mark(struct op *op, uint64_t mark)
         }
     }
     free(stack);
+}
+
+void op_mark(struct op *op, uint64_t mark)
+{
+    mark_before(op, mark, false);
+}
+
+/* CUDA's pools learn nothing from events that are recorded in, or waited for by, a whole context
+ * (measured). */
+void op_mark_learnt(struct op *op, uint64_t mark)
+{
+    mark_before(op, mark, true);
 }
 
 void op_run_markers(struct sim *sim, struct op *op)

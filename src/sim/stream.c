@@ -79,6 +79,21 @@ CUresult stream_touch(struct sim *sim, struct stream *stream, const char *name)
     return is_blocking(stream) ? stream_queue(sim, stream, &work, NULL) : CUDA_SUCCESS;
 }
 
+bool stream_follows(struct sim *sim, const struct stream *stream, const struct op *op)
+{
+    uint64_t mark = ++sim->mark;
+    const struct context *context = stream->context;
+    if (stream->tail != NULL)
+        op_mark_learnt(stream->tail, mark);
+    if (is_blocking(stream) && context->legacy->tail != NULL)
+        op_mark_learnt(context->legacy->tail, mark);
+    for (struct stream *other = sim->streams; stream->is_legacy && other != NULL;
+         other = other->next)
+        if (other->context == context && is_blocking(other) && other->tail != NULL)
+            op_mark_learnt(other->tail, mark);
+    return op->mark == mark;
+}
+
 CUresult stream_queue(struct sim *sim, struct stream *stream, struct work *work, struct op **op_out)
 {
     if (op_out != NULL)
@@ -251,6 +266,7 @@ static CUresult wait_event(struct sim *sim, CUstream stream_handle, CUevent even
         return capture_wait(sim, stream, event);
     TRY(capture_implicit(sim, stream, "cuStreamWaitEvent"));
     /* A wait for what is complete queues nothing (measured). */
+    op_run_markers(sim, event->op);
     if (event->op == NULL || event->op->done)
         return CUDA_SUCCESS;
     struct work work = {.kind = WORK_MARK, .name = "cuStreamWaitEvent"};

@@ -159,9 +159,9 @@ static struct vpmm_stream blocking_new(int place)
     return fake_known(order, place);
 }
 
-static enum vpmm_status state_of(int place, bool waits)
+static enum vpmm_status state_of(int place)
 {
-    return vpmm_order_mark_state(order, fake_stream(place), waits);
+    return vpmm_order_mark_query(order, fake_stream(place));
 }
 
 static void a_blocking_stream_is_idle_when_its_last_mark_is_complete(void **state)
@@ -169,17 +169,17 @@ static void a_blocking_stream_is_idle_when_its_last_mark_is_complete(void **stat
     (void)state;
     struct vpmm_stream stream = blocking_new(1);
     assert_false(vpmm_order_has_marks(order));
-    assert_int_equal(state_of(1, false), VPMM_OK);
+    assert_int_equal(state_of(1), VPMM_OK);
     assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
     assert_true(vpmm_order_has_marks(order));
-    assert_int_equal(state_of(1, false), VPMM_NOT_READY);
+    assert_int_equal(state_of(1), VPMM_NOT_READY);
     fake_complete(&fake, fake.last_event);
     assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
-    assert_int_equal(state_of(1, false), VPMM_NOT_READY);
+    assert_int_equal(state_of(1), VPMM_NOT_READY);
     fake_complete(&fake, fake.last_event);
     int n_queries = fake.n_queries;
     for (int i = 0; i < 3; i++)
-        assert_int_equal(state_of(1, false), VPMM_OK);
+        assert_int_equal(state_of(1), VPMM_OK);
     assert_int_equal(fake.n_queries, n_queries + 1);
     assert_int_equal(fake.n_created, 1);
 }
@@ -187,12 +187,36 @@ static void a_blocking_stream_is_idle_when_its_last_mark_is_complete(void **stat
 static void a_synchronisation_waits_for_the_mark(void **state)
 {
     (void)state;
+    struct vpmm_mark_hold hold;
+    struct vpmm_stream stream = blocking_new(1);
+    assert_false(vpmm_order_mark_hold(order, fake_stream(1), &hold));
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    assert_true(vpmm_order_mark_hold(order, fake_stream(1), &hold));
+    vpmm_order_mark_await(order, &hold, true);
+    assert_int_equal(fake.n_synchronized, 1);
+    assert_false(vpmm_order_mark_hold(order, fake_stream(1), &hold));
+}
+
+/* Who waits for a mark waits for no later one: another thread may make it behind work that only the
+ * waiting thread lets go. */
+static void a_mark_that_is_waited_for_is_not_recorded_again(void **state)
+{
+    (void)state;
+    struct vpmm_mark_hold hold;
     struct vpmm_stream stream = blocking_new(1);
     assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
-    assert_int_equal(state_of(1, true), VPMM_OK);
-    assert_int_equal(fake.n_synchronized, 1);
-    assert_int_equal(state_of(1, true), VPMM_OK);
-    assert_int_equal(fake.n_synchronized, 1);
+    int first = fake.last_event;
+    assert_true(vpmm_order_mark_hold(order, fake_stream(1), &hold));
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    int second = fake.last_event;
+    assert_int_not_equal(first, second);
+    assert_int_equal(vpmm_order_mark(order, &stream), VPMM_OK);
+    assert_int_equal(fake.last_event, second);
+    vpmm_order_mark_await(order, &hold, true);
+    assert_int_equal(state_of(1), VPMM_NOT_READY);
+    fake_complete(&fake, second);
+    assert_int_equal(state_of(1), VPMM_OK);
+    assert_int_equal(fake.n_created, 2);
 }
 
 static void other_streams_have_no_mark(void **state)
@@ -203,8 +227,8 @@ static void other_streams_have_no_mark(void **state)
     assert_int_equal(vpmm_order_mark(order, &apart), VPMM_OK);
     assert_int_equal(fake.n_records, 0);
     assert_int_equal(vpmm_order_mark(order, &blocking), VPMM_OK);
-    assert_int_equal(state_of(2, false), VPMM_OK);
-    assert_int_equal(vpmm_order_mark_state(order, VPMM_STREAM_LEGACY, false), VPMM_OK);
+    assert_int_equal(state_of(2), VPMM_OK);
+    assert_int_equal(vpmm_order_mark_query(order, VPMM_STREAM_LEGACY), VPMM_OK);
     assert_int_equal(fake.n_queries, 0);
 }
 
@@ -251,6 +275,7 @@ int main(void)
         TEST(a_context_leaves_after_the_marks_under_way),
         TEST(a_blocking_stream_is_idle_when_its_last_mark_is_complete),
         TEST(a_synchronisation_waits_for_the_mark),
+        TEST(a_mark_that_is_waited_for_is_not_recorded_again),
         TEST(other_streams_have_no_mark),
         TEST(a_streams_mark_goes_with_it),
         TEST(marks_that_are_over_do_not_pile_up),
