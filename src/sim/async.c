@@ -31,7 +31,7 @@ static CUresult memory_allowed(struct sim *sim, struct stream *stream, const cha
 static struct plain *reuse_ordered(struct sim *sim, struct stream *stream, struct pool *pool,
                                    uint64_t bytes)
 {
-    if (!pool->reuse_flags[0] || stream->capture != NULL)
+    if (!sim->config.reuses_early || !pool->reuse_flags[0] || stream->capture != NULL)
         return NULL;
     for (struct op *op = sim->pending; op != NULL; op = op->next) {
         struct plain *plain = op->work.plain;

@@ -76,6 +76,9 @@ struct sim_config {
                  * waits until a synchronising call needs it or sim_step() is called */
     bool host_thread;   /* host functions run on a thread of their own; false: where the queue
                            advances */
+    bool reuses_early;  /* CUDA's memory pools give out what a stream is known to come after, before
+                         * its work is over, as a real one does; false: that is never seen, and work
+                         * on it need not be told apart */
     bool reuse_handles; /* a new stream, event or context gets the handle value that was freed last;
                          * the use of a destroyed one is then not always noticed */
     bool faults_stick;  /* NO_ACCESS by queued work also leaves CUDA_ERROR_ILLEGAL_ADDRESS on its

@@ -103,7 +103,7 @@ def built(folder: Optional[Path]) -> Path:
             raise BuildError(f"no {tool}: install it")
     folder = ROOT / "build-search-gpu"
     if not (folder / "build.ninja").exists():
-        call(["meson", "setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=false"])
+        call(["meson", "setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=disabled"])
     call(["ninja", "-C", str(folder), "src/preload/libvpmm.so", "src/sim/libcuda/libcuda.so.1",
           "test/search/search-batch"])
     return folder

@@ -84,6 +84,7 @@ static void parse(void)
     wanted.host_thread = number("VPMM_SIM_HOST_THREAD", 1) != 0;
     wanted.has_vmm = number("VPMM_SIM_VMM", 1) != 0;
     wanted.has_peers = number("VPMM_SIM_PEERS", 1) != 0;
+    wanted.reuses_early = number("VPMM_SIM_REUSE", 0) != 0;
     wanted.reuse_handles = number("VPMM_SIM_REUSE_HANDLES", 0) != 0;
     wanted.check_races = number("VPMM_SIM_RACES", 0) != 0;
     wanted.hang_ms = (unsigned)number("VPMM_SIM_HANG_MS", 20000);
