@@ -331,7 +331,7 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
     vpmm_lane_give(lane);
     *status_out = VPMM_OK;
     if (closing)
-        *status_out = vpmm_order_close(heap->order, closing, stream, is_first);
+        *status_out = vpmm_order_close(heap->order, closing, stream, is_first && live.is_async);
     /* The record that closes a batch on the legacy stream is its mark, too. */
     if (has_it && !*status_out && !(closing && stream->is_legacy))
         *status_out = vpmm_order_mark(heap->order, stream);

@@ -30,6 +30,9 @@ static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
     if (!stream)
         return fence_owner(heap, owner, fence_out, wait_out);
     *fence_out = vpmm_order_fence_stream(heap->order, stream);
+    /* CUDA's memory pool may wait for what it gave out itself, and for nothing else. */
+    if (!owner->is_async)
+        vpmm_order_forbid_wait(heap->order, *fence_out);
     /* The record of a fence on the legacy stream is its mark, too. */
     if (!stream->is_legacy)
         *wait_out = vpmm_order_mark(heap->order, stream);

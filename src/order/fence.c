@@ -149,6 +149,13 @@ enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence f
     return weakest;
 }
 
+void vpmm_order_forbid_wait(struct vpmm_order *order, vpmm_fence fence)
+{
+    struct vpmm_slot *slot = vpmm_slot_of(order, fence);
+    if (slot)
+        vpmm_atomic_store(&slot->wait, (uint32_t)VPMM_WAIT_NEVER);
+}
+
 bool vpmm_order_may_wait_host(struct vpmm_order *order, vpmm_fence fence,
                               const struct vpmm_context *context)
 {

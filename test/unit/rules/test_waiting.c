@@ -210,6 +210,29 @@ static void rule_3_5_a_stream_never_waits_for_another_threads_cudafree(void **st
     fixture_teardown(&f);
 }
 
+/* Memory of cudaMalloc is not the memory pool's: bare CUDA refuses the request, and what the stream
+ * does next may let go of what the free comes after. */
+static void rule_3_5_a_stream_never_waits_for_memory_of_cudamalloc(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint32_t flag = 0;
+    uint64_t q;
+    rules_setup(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    struct block p = {fixture_malloc(&f, 80, NULL), 80, 1};
+    wait_for_flag(&f, a, &flag);
+    block_write(&f, a, &p, NULL);
+    fixture_free(&f, p.address, a);
+    SAME(VPMM_NO_MEMORY, fixture_try_malloc(&f, 80, b, &q));
+    SAME(0, heap_count_stream_waits(&f));
+    set_flag(&f, b, &flag);
+    SAME(CUDA_SUCCESS, sim_ctx_synchronize(f.sim));
+    fixture_free(&f, fixture_malloc(&f, 80, b), b);
+    fixture_teardown(&f);
+}
+
 /* The thread that asks has been in a cudaFree, where bare CUDA made it wait: its cudaMallocAsync
  * makes up for that, also where the memory was another context's. */
 static void rule_3_5_a_thread_waits_for_its_own_cudafree(void **state)
@@ -330,6 +353,7 @@ int main(void)
         cmocka_unit_test(rule_3_5_cudamalloc_never_waits_for_a_stuck_stream),
         cmocka_unit_test(rule_3_5_cudamalloc_never_waits_for_another_contexts_cudafree),
         cmocka_unit_test(rule_3_5_a_stream_never_waits_for_another_threads_cudafree),
+        cmocka_unit_test(rule_3_5_a_stream_never_waits_for_memory_of_cudamalloc),
         cmocka_unit_test(rule_3_5_a_thread_waits_for_its_own_cudafree),
         cmocka_unit_test(rule_3_6_work_under_the_second_fence_of_an_extent_is_caught),
         cmocka_unit_test(rule_3_7_neighbours_merge_when_they_are_complete_and_not_before),
