@@ -44,6 +44,7 @@ struct vpmm_config {
     uint64_t idle_ms;          /* after which memory that is not used is given back; 0: never */
     bool free_sync;
     bool ipc;
+    bool ipc_refuses_shared; /* a block that shares extents is not exported */
     bool disable;
     bool active;     /* this program is one that VPMM_ONLY names, or VPMM_ONLY is not set */
     int dump_signal; /* 0: none */

@@ -212,6 +212,8 @@ static const struct word levels[] = {{"none", VPMM_LOG_NONE},   {"error", VPMM_L
                                      {"warn", VPMM_LOG_WARN},   {"info", VPMM_LOG_INFO},
                                      {"debug", VPMM_LOG_DEBUG}, {NULL, 0}};
 
+static const struct word shares[] = {{"warn", false}, {"refuse", true}, {NULL, 0}};
+
 static const struct word *word_of_text(const struct word *words, const char *text)
 {
     while (words->text && strcmp(words->text, text) != 0)
@@ -259,6 +261,7 @@ void show_flag(const struct option *option, const struct vpmm_config *config,
 DEFINE_WORD_KIND(signal, signals, dump_signal, int)
 DEFINE_WORD_KIND(format, formats, dump_format, enum vpmm_dump_format)
 DEFINE_WORD_KIND(level, levels, log_level, enum vpmm_log_level)
+DEFINE_WORD_KIND(shared, shares, ipc_refuses_shared, bool)
 
 /* ---- programs ---- */
 

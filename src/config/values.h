@@ -36,6 +36,7 @@ DECLARE_KIND(only)
 DECLARE_KIND(signal)
 DECLARE_KIND(path)
 DECLARE_KIND(format)
+DECLARE_KIND(shared)
 DECLARE_KIND(stats)
 DECLARE_KIND(level)
 

@@ -90,7 +90,8 @@ static enum vpmm_status wait_until(struct vpmm_heap *heap, vpmm_fence last)
             range.after = fences[i];
         }
     }
-    return first;
+    enum vpmm_status status = vpmm_leases_synchronize(heap);
+    return !first || (status && first == VPMM_NOT_READY) ? status : first;
 }
 
 /* What lanes hold is closed before the look. A batch that is open all the same was opened since, or

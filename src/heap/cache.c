@@ -132,10 +132,13 @@ static VPMM_WITHIN uint32_t search(const struct vpmm_heap *heap, const struct vp
                                    uint64_t pages, uint64_t habit, bool is_ordered,
                                    bool *is_pending_out)
 {
+    bool is_whole = vpmm_heap_gives_whole(heap, is_ordered);
     *is_pending_out = false;
     for (uint32_t i = lane->n; i > 0; i--) {
         const struct vpmm_cached *cached = &lane->cached[i - 1];
         if (cached->pages != pages || (habit && cached->address != habit))
+            continue;
+        if (is_whole && !vpmm_pool_cached_is_whole(heap->pool, cached->number))
             continue;
         if (is_ordered || is_complete(heap, cached))
             return i;

@@ -107,6 +107,7 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     vpmm_lock_take(&heap->lock);
     vpmm_lease_release(heap, &region, fence, stream ? stream->id : 0);
     vpmm_lock_give(&heap->lock);
+    vpmm_leases_give_back(heap);
     vpmm_order_tidy(heap->order);
     return VPMM_OK;
 }

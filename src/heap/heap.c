@@ -124,6 +124,7 @@ enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
     heap->order = order;
     heap->memory = memory;
     heap->params = *params;
+    vpmm_atomic_store(&heap->gives_whole, params->exports_whole);
     heap->devices[0] = params->device;
     heap->n_devices = 1;
     vpmm_lock_init(&heap->lock, VPMM_RANK_HEAP);
@@ -222,7 +223,7 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .stream_waits = vpmm_atomic_load(&heap->stream_waits),
         .failures = vpmm_atomic_load(&heap->failures),
         .trimmed_bytes = vpmm_atomic_load(&heap->trimmed_bytes),
-        .leased_regions = vpmm_atomic_load(&heap->n_leases),
+        .leased_regions = vpmm_atomic_load(&heap->leased_regions),
         .withheld_pages = vpmm_atomic_load(&heap->withheld_pages),
     };
 }

@@ -34,6 +34,10 @@ struct vpmm_heap_params {
     uint64_t spare_percent; /* of the most ever live: VPMM_SPARE */
     uint64_t limit_bytes;   /* the most that may be held: VPMM_LIMIT; 0: no limit */
     bool free_waits;        /* VPMM_FREE_SYNC */
+    /* VPMM_IPC_SHARED=refuse: every block of cudaMalloc gets extents of its own where memory does
+     * not run out, and one without is not exported. Otherwise blocks get them from the first export
+     * on. */
+    bool exports_whole;
     const struct vpmm_watch *watch; /* hears of what is done with memory; NULL: nobody does */
 };
 
@@ -120,9 +124,11 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address);
 
 /* ---- blocks that other processes open ---- */
 
-/* Lets the live region at `address` with that owner's id be leased from now on. No lock, no driver.
- * False: there is none. */
-bool vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id);
+/* Lets the live region at `address` with that owner's id be leased from now on. No driver.
+ * `shared_bytes_out`, of OK and NOT_SUPPORTED: how much lies beside it in its extents. NOT_FOUND:
+ * there is no such region; NOT_SUPPORTED: something lies there, and may not (exports_whole). */
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_export(struct vpmm_heap *heap, uint64_t address,
+                                                  uint64_t owner_id, uint64_t *shared_bytes_out);
 
 /* A lease keeps an exported region out of reuse: freed, it is withheld until its last lease ends.
  * Leases are counted. NOT_FOUND: no such region is live and exported; NO_METADATA. `start_out` and

@@ -49,7 +49,9 @@ struct vpmm_heap {
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes;
     struct vpmm_lease *leases; /* LEASES_MAX of them, in one mapping; NULL: there never was one */
+    vpmm_atomic32 gives_whole; /* extents of their own to blocks of cudaMalloc */
     vpmm_atomic64 n_leases;    /* in use: the first ones */
+    vpmm_atomic64 leased_regions;
     vpmm_atomic64 withheld_pages; /* freed, and busy until their leases end */
     vpmm_atomic64 lost_pages;     /* of blocks whose reuse nobody can tell the fence of */
 };
@@ -146,6 +148,11 @@ void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fenc
 void vpmm_lease_release(struct vpmm_heap *heap, const struct vpmm_region_view *region,
                         vpmm_fence fence, uint64_t stream_id);
 void vpmm_leases_finish(struct vpmm_heap *heap);
+/* Gives back the extents of regions that are free and were leased, as far as the fences of their
+ * frees are complete. */
+void vpmm_leases_give_back(struct vpmm_heap *heap);
+/* Waits for these fences; of the failures the first, and NOT_READY where there is no other. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_leases_synchronize(struct vpmm_heap *heap);
 
 /* ---- heap.c ---- */
 
@@ -167,6 +174,12 @@ bool vpmm_heap_settle(struct vpmm_heap *heap);
 void vpmm_heap_settle_all(struct vpmm_heap *heap);
 /* The same where the last settling left some for another time; true then: for who finds nothing. */
 bool vpmm_heap_settle_rest(struct vpmm_heap *heap);
+
+/* In an edit, with the lock, which it gives and takes again: the claimed region at `address`
+ * becomes free, and the extents that lie wholly in it go back to the device. `removals`: room for
+ * `room`. */
+void vpmm_heap_free_for_good(struct vpmm_heap *heap, uint64_t address,
+                             struct vpmm_removal *removals, size_t room);
 
 /* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
  * be. */
@@ -200,6 +213,11 @@ static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vp
 {
     if (mempool && vpmm_hint_load(&mempool->is_asked))
         vpmm_mempool_note_used(heap, mempool);
+}
+/* Whether the request's block is to have its extents to itself. */
+static inline bool vpmm_heap_gives_whole(const struct vpmm_heap *heap, bool is_async)
+{
+    return !is_async && vpmm_atomic_load(&heap->gives_whole) != 0;
 }
 static inline uint32_t vpmm_mempool_number(const struct vpmm_request *request)
 {

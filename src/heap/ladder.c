@@ -129,6 +129,7 @@ static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t 
     while (status == VPMM_NO_MEMORY && may_go_on) {
         may_go_on = may_change(heap, serving->request->stream) && vpmm_now_ms() < limit_ms;
         vpmm_heap_settle_all(heap);
+        vpmm_leases_give_back(heap);
         status = try_again(serving, address_out);
         if (status == VPMM_NO_MEMORY && may_go_on)
             vpmm_pause();
@@ -188,6 +189,8 @@ static void trim_default_pool(const struct vpmm_heap *heap)
 enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
+    /* A block that shares extents is better than none. */
+    serving->want.owner.is_whole = false;
     vpmm_atomic_store(&heap->is_tight, 1);
     vpmm_heap_reap(heap);
     if (!serving->is_limited)

@@ -284,12 +284,13 @@ static void remember(const struct vpmm_serving *serving, uint64_t address)
 }
 
 /* The owner of what is served, but for its id. */
-static struct vpmm_owner owner_of(const struct vpmm_request *request)
+static struct vpmm_owner owner_of(const struct vpmm_heap *heap, const struct vpmm_request *request)
 {
     return (struct vpmm_owner){.bytes = request->bytes,
                                .context_id = vpmm_context_id(request->context),
                                .stream_id = request->stream ? request->stream->id : 0,
                                .is_async = request->stream != NULL,
+                               .is_whole = vpmm_heap_gives_whole(heap, request->stream != NULL),
                                .mempool = vpmm_mempool_number(request)};
 }
 
@@ -340,12 +341,13 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         mark(heap, request);
         return VPMM_OK;
     }
+    vpmm_leases_give_back(heap);
     struct vpmm_serving serving;
     serving.heap = heap;
     serving.request = request;
     serving.is_limited = false;
     serving.way = VPMM_WAY_GROW;
-    serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(request)};
+    serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(heap, request)};
     serving.want.number = vpmm_heap_reserve_ids(heap, 1);
     serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
     serving.want.owner.id = vpmm_heap_allocation_id(heap, serving.want.number);

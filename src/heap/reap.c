@@ -83,6 +83,14 @@ static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *
     return pages;
 }
 
+void vpmm_heap_free_for_good(struct vpmm_heap *heap, uint64_t address,
+                             struct vpmm_removal *removals, size_t room)
+{
+    size_t n = vpmm_pool_free_and_take(heap->pool, address, removals, room);
+    for (size_t i = 0; i < n; i += BATCH)
+        (void)remove_batch(heap, removals + i, n - i < BATCH ? n - i : BATCH, NULL);
+}
+
 void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 {
     struct vpmm_removal removals[BATCH];
@@ -111,6 +119,7 @@ void vpmm_heap_reap(struct vpmm_heap *heap)
     (void)vpmm_cache_gather(heap, NULL);
     vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
+    vpmm_leases_give_back(heap);
 }
 
 /* Another try at the unmaps that failed, one each. Returns the pages unmapped. */

@@ -8,7 +8,7 @@
 bool vpmm_ipc_is_ours(const unsigned char handle[VPMM_IPC_HANDLE_BYTES])
 {
     struct vpmm_ipc_name name;
-    return vpmm_ipc_name_read(handle, &name);
+    return vpmm_ipc_name_read(handle, &name) || vpmm_ipc_name_is_foreign(handle);
 }
 
 /* ---- opening ---- */
@@ -21,8 +21,8 @@ static struct vpmm_ipc_entry *find_open(struct vpmm_ipc *ipc, const struct vpmm_
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_ipc_entry *entry = &ipc->entries[i];
         if (entry->state == VPMM_IPC_OPEN && entry->import.context_id == context_id &&
-            entry->block.id == name->block.id &&
-            memcmp(ipc->peers[entry->peer].nonce, name->nonce, VPMM_IPC_NONCE_BYTES) == 0)
+            memcmp(entry->seal, name->seal, sizeof entry->seal) == 0 &&
+            vpmm_ipc_peer_is(&ipc->peers[entry->peer], name))
             return entry;
     }
     return NULL;
@@ -45,22 +45,14 @@ static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ip
                                       struct vpmm_ipc_mapping *mapping_out, uint64_t *start_out)
 {
     uint64_t deadline_ms = vpmm_ipc_now_ms() + VPMM_IPC_WAIT_MS;
-    int descriptors[VPMM_IPC_CHUNK];
-    size_t n_descriptors;
     struct vpmm_ipc_reply lease;
-    enum vpmm_status status = vpmm_ipc_peer_take(ipc, name, deadline_ms, peer_out);
+    enum vpmm_status status = vpmm_ipc_peer_lease(ipc, name, deadline_ms, peer_out, &lease);
     if (status)
         return status;
-    struct vpmm_ipc_request request = vpmm_ipc_request_make(VPMM_IPC_LEASE, &name->block, 0);
-    status = vpmm_ipc_peer_ask(ipc, *peer_out, &request, deadline_ms, &lease, descriptors,
-                               &n_descriptors);
-    bool is_leased = !status;
-    if (!status)
-        status =
-            vpmm_ipc_map(ipc, *peer_out, &name->block, &lease, opener, deadline_ms, mapping_out);
+    status = vpmm_ipc_map(ipc, *peer_out, &name->block, &lease, opener, deadline_ms, mapping_out);
     if (status) {
         vpmm_lock_take(&ipc->lock);
-        vpmm_ipc_peer_give(ipc, *peer_out, is_leased ? &name->block : NULL);
+        vpmm_ipc_peer_give(ipc, *peer_out, &name->block);
         vpmm_lock_give(&ipc->lock);
         return status;
     }
@@ -106,6 +98,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
                                                 .granular_bytes = granular,
                                                 .id = ++ipc->last_id,
                                                 .context_id = opener->context_id}};
+    memcpy(entry->seal, name->seal, sizeof entry->seal);
     vpmm_lock_give(&ipc->lock);
     *address_out = address;
     return VPMM_OK;
@@ -113,7 +106,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
 
 static bool is_own(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name)
 {
-    return atomic_load(&ipc->server) && memcmp(ipc->nonce, name->nonce, sizeof ipc->nonce) == 0;
+    return atomic_load(&ipc->server) && vpmm_ipc_seal_is(ipc->key, &name->block, name->seal);
 }
 
 enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
@@ -121,12 +114,14 @@ enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
                                const struct vpmm_ipc_opener *opener, uint64_t *address_out)
 {
     struct vpmm_ipc_name name;
+    if (vpmm_ipc_name_is_foreign(handle))
+        return VPMM_NOT_SUPPORTED;
     if (!vpmm_ipc_name_read(handle, &name))
         return VPMM_INVALID;
     if (is_own(ipc, &name))
         return VPMM_NO_CONTEXT;
     if (!ipc->driver->extent_import)
-        return VPMM_NOT_SUPPORTED;
+        return VPMM_FAILED;
     vpmm_lock_take(&ipc->lock);
     while (ipc->is_opening)
         vpmm_condition_wait(&ipc->changed, &ipc->lock);

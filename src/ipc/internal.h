@@ -13,11 +13,24 @@
 
 #define VPMM_IPC_WAIT_MS 10000u
 #define VPMM_IPC_CLIENTS_MAX 256u
+/* Connections that have shown no seal yet: how many there may be, and for how long. */
+#define VPMM_IPC_CALLERS_MAX 32u
+#define VPMM_IPC_CALL_MS 1000u
+/* So often an importer connects anew when it was dropped before it had an answer. */
+#define VPMM_IPC_CALLS_MAX 8u
 #define VPMM_IPC_LOANS_MAX 16384u
 #define VPMM_IPC_PEERS_MAX 256u
 #define VPMM_IPC_IMPORTS_MAX 4096u
 
-/* An importer that is connected, or that was and is not known to have ended. */
+/* A connection that has shown no seal yet. */
+struct vpmm_ipc_caller {
+    bool is_used;
+    int socket;
+    uint64_t since_ms;
+};
+
+/* An importer that is connected and has shown a seal, or that was and is not known to have ended.
+ */
 struct vpmm_ipc_client {
     bool is_used;
     int socket;  /* -1: it is closed */
@@ -36,6 +49,7 @@ struct vpmm_ipc_loan {
 struct vpmm_ipc_server {
     pthread_t thread;
     int listening, wake;
+    struct vpmm_ipc_caller callers[VPMM_IPC_CALLERS_MAX];
     struct vpmm_ipc_client clients[VPMM_IPC_CLIENTS_MAX];
     struct vpmm_ipc_loan loans[VPMM_IPC_LOANS_MAX];
     uint32_t n_loans;
@@ -44,7 +58,7 @@ struct vpmm_ipc_server {
 
 /* An exporter. */
 struct vpmm_ipc_peer {
-    unsigned char nonce[VPMM_IPC_NONCE_BYTES];
+    uint32_t process, door;
     int socket; /* -1: lost */
     uint32_t n; /* imports, and openings under way; 0: not used */
 };
@@ -67,6 +81,7 @@ struct vpmm_ipc_entry {
     uint32_t peer;
     uint32_t n; /* openings */
     struct vpmm_ipc_block block;
+    unsigned char seal[VPMM_IPC_SEAL_BYTES];
     struct vpmm_ipc_mapping mapping;
     struct vpmm_ipc_import import;
 };
@@ -79,9 +94,10 @@ struct vpmm_ipc {
     struct vpmm_lock lock;
     struct vpmm_condition changed;
     vpmm_atomic32 is_ended;
-    /* Once: the server, and with it the own name. */
+    /* Once: the server, and with it the own door and key. */
     _Atomic(struct vpmm_ipc_server *) server;
-    unsigned char nonce[VPMM_IPC_NONCE_BYTES];
+    uint32_t door;
+    unsigned char key[VPMM_IPC_KEY_BYTES];
     bool is_opening; /* lock */
     struct vpmm_ipc_peer peers[VPMM_IPC_PEERS_MAX];
     struct vpmm_ipc_entry entries[VPMM_IPC_IMPORTS_MAX]; /* lock */
@@ -91,14 +107,34 @@ struct vpmm_ipc {
 
 /* ---- server.c ---- */
 
-/* With the lock: the server runs. FAILED. */
+/* With the lock: the server runs. FAILED; NOT_SUPPORTED: this user cannot be told from others. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_serve(struct vpmm_ipc *ipc);
 /* Ends it, and with it all leases. */
 void vpmm_ipc_server_finish(struct vpmm_ipc *ipc);
 /* Closes its descriptors, in a process where the thread does not run. */
 void vpmm_ipc_server_abandon(struct vpmm_ipc_server *server);
 
+/* Makes a client of a connection; its number, or VPMM_IPC_CLIENTS_MAX where there is no room. */
+uint32_t vpmm_ipc_client_admit(struct vpmm_ipc *ipc, int socket);
+/* Answers what the client sent; what it had leased stays so where it is to be dropped. */
+void vpmm_ipc_client_hear(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, size_t n);
+
+/* ---- door.c: in the serving thread ---- */
+
+/* Lets in who waits at the socket, some at a time. */
+void vpmm_ipc_callers_accept(struct vpmm_ipc *ipc);
+/* A caller has sent something, or has gone. */
+void vpmm_ipc_caller_hear(struct vpmm_ipc *ipc, uint32_t caller);
+/* Drops those who have been silent for too long. How long until the next one has, in milliseconds;
+ * -1: there is none. */
+int vpmm_ipc_callers_expire(struct vpmm_ipc_server *server);
+/* Closes the connections of all. */
+void vpmm_ipc_callers_finish(struct vpmm_ipc_server *server);
+
 /* ---- loans.c: in the serving thread ---- */
+
+/* Whether the message is a LEASE with the seal of its block. */
+bool vpmm_ipc_is_sealed(const struct vpmm_ipc *ipc, const void *bytes, size_t n);
 
 /* Answers one message of a client; false: it is to be dropped. */
 bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, size_t n);
@@ -107,10 +143,18 @@ void vpmm_ipc_end_loans(struct vpmm_ipc *ipc, uint32_t client);
 
 /* ---- peer.c: the opening thread, but for the last ---- */
 
-/* The number of the exporter, connected, with one more use; or why not. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_peer_take(struct vpmm_ipc *ipc,
-                                                    const struct vpmm_ipc_name *name,
-                                                    uint64_t deadline_ms, uint32_t *peer_out);
+/* Whether that is the exporter of what the handle names. */
+static inline bool vpmm_ipc_peer_is(const struct vpmm_ipc_peer *peer,
+                                    const struct vpmm_ipc_name *name)
+{
+    return peer->process == name->process && peer->door == name->door;
+}
+
+/* The number of the exporter, with one more use, and its lease of the block; or why not. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc,
+                                                     const struct vpmm_ipc_name *name,
+                                                     uint64_t deadline_ms, uint32_t *peer_out,
+                                                     struct vpmm_ipc_reply *lease_out);
 /* A wish and its reply. After a failure the connection is lost. */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_request *request,

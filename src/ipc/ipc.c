@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "ipc/internal.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum vpmm_status vpmm_ipc_create(const struct vpmm_driver *driver, const struct vpmm_memory *memory,
@@ -63,7 +62,8 @@ enum vpmm_status vpmm_ipc_export(struct vpmm_ipc *ipc, const struct vpmm_ipc_blo
     vpmm_lock_give(&ipc->lock);
     if (status)
         return status;
-    memcpy(name.nonce, ipc->nonce, sizeof name.nonce);
+    name.door = ipc->door;
+    vpmm_ipc_seal_make(ipc->key, block, name.seal);
     vpmm_ipc_name_write(&name, handle_out);
     return VPMM_OK;
 }

@@ -66,14 +66,14 @@ void vpmm_ipc_end(struct vpmm_ipc *ipc);
 /* ---- exporting ---- */
 
 /* A handle of the block, which stays good while the lender leases it. FAILED: no thread or socket
- * can be had. */
+ * can be had; NOT_SUPPORTED: other users have the same number as this one here. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_export(struct vpmm_ipc *ipc,
                                                  const struct vpmm_ipc_block *block,
                                                  unsigned char handle_out[VPMM_IPC_HANDLE_BYTES]);
 
 /* ---- importing ---- */
 
-/* Whether some process made this handle with vpmm_ipc_export. */
+/* Whether some process made this handle with vpmm_ipc_export, of this version or another. */
 bool vpmm_ipc_is_ours(const unsigned char handle[VPMM_IPC_HANDLE_BYTES]);
 
 /* Who opens. */
@@ -88,7 +88,8 @@ struct vpmm_ipc_opener {
 /* Maps the block that `handle` names, or counts one more opening where the same context has it
  * open. NO_CONTEXT: it is this process's own; NOT_FOUND: the exporter is gone, or of another user,
  * or has no such block any more; NOT_READY: it did not answer in ten seconds; INVALID: it answered
- * nonsense, or the handle is none of ours; NO_METADATA; or what the driver refused. */
+ * nonsense, or the handle is none of ours; NOT_SUPPORTED: another version of the library made it;
+ * NO_METADATA; or what the driver refused. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
                                                const unsigned char handle[VPMM_IPC_HANDLE_BYTES],
                                                const struct vpmm_ipc_opener *opener,

@@ -107,6 +107,18 @@ static bool take_back(struct vpmm_ipc *ipc, uint32_t client, const struct vpmm_i
     return true;
 }
 
+static bool is_sealed(const struct vpmm_ipc *ipc, const struct vpmm_ipc_request *request)
+{
+    return vpmm_ipc_seal_is(ipc->key, &request->block, request->seal);
+}
+
+bool vpmm_ipc_is_sealed(const struct vpmm_ipc *ipc, const void *bytes, size_t n)
+{
+    struct vpmm_ipc_request request;
+    return vpmm_ipc_request_read(bytes, n, &request) && request.wish == VPMM_IPC_LEASE &&
+           is_sealed(ipc, &request);
+}
+
 bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, size_t n)
 {
     struct vpmm_ipc_request request;
@@ -114,7 +126,7 @@ bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, s
         return false;
     switch ((enum vpmm_ipc_wish)request.wish) {
     case VPMM_IPC_LEASE:
-        return answer_lease(ipc, client, &request.block);
+        return is_sealed(ipc, &request) && answer_lease(ipc, client, &request.block);
     case VPMM_IPC_EXTENTS:
         return answer_extents(ipc, client, &request.block, request.from);
     case VPMM_IPC_RETURN:

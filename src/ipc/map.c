@@ -37,7 +37,7 @@ static enum vpmm_status map_some(struct arrival *arrival, uint32_t peer, uint64_
     size_t n = 0;
     struct vpmm_ipc_reply reply;
     struct vpmm_ipc_request request =
-        vpmm_ipc_request_make(VPMM_IPC_EXTENTS, arrival->block, arrival->next);
+        vpmm_ipc_request_make(VPMM_IPC_EXTENTS, arrival->block, arrival->next, NULL);
     enum vpmm_status status =
         vpmm_ipc_peer_ask(arrival->ipc, peer, &request, deadline_ms, &reply, descriptors, &n);
     if (status)

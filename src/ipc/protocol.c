@@ -3,51 +3,57 @@
 
 #include <string.h>
 
+/* The first two fields lie where they always lay, so that each version knows the others' handles. A
+ * message of another version has another magic number. */
 #define HANDLE_MAGIC UINT64_C(0x63706920204d4d56)
-#define HANDLE_VERSION 1u
-#define MESSAGE_MAGIC 0x4d4d5056u
+#define HANDLE_VERSION 2u
+#define MESSAGE_MAGIC 0x324d5056u
 
 /* As it lies in the 64 bytes. */
 struct layout {
     uint64_t magic;
-    uint32_t version, process;
-    unsigned char nonce[VPMM_IPC_NONCE_BYTES];
+    uint16_t version, device;
+    uint32_t process, door, sum;
+    unsigned char seal[VPMM_IPC_SEAL_BYTES];
     uint64_t address, id, bytes;
-    uint32_t device, sum;
 };
 _Static_assert(sizeof(struct layout) == VPMM_IPC_HANDLE_BYTES, "a handle has no spare bytes");
 
-/* FNV-1a of all that comes before the sum itself. */
+/* FNV-1a of everything but the sum itself. */
 static uint32_t sum_of(const struct layout *layout)
 {
+    struct layout summed = *layout;
     unsigned char bytes[sizeof *layout];
     uint32_t sum = 2166136261u;
-    memcpy(bytes, layout, sizeof bytes);
-    for (size_t i = 0; i < offsetof(struct layout, sum); i++)
+    summed.sum = 0;
+    memcpy(bytes, &summed, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
         sum = (sum ^ bytes[i]) * 16777619u;
     return sum;
-}
-
-void vpmm_ipc_name_write(const struct vpmm_ipc_name *name,
-                         unsigned char handle_out[VPMM_IPC_HANDLE_BYTES])
-{
-    struct layout layout = {
-        .magic = HANDLE_MAGIC,
-        .version = HANDLE_VERSION,
-        .process = name->process,
-        .address = name->block.address,
-        .id = name->block.id,
-        .bytes = name->block.bytes,
-        .device = (uint32_t)name->block.device,
-    };
-    memcpy(layout.nonce, name->nonce, sizeof layout.nonce);
-    layout.sum = sum_of(&layout);
-    memcpy(handle_out, &layout, sizeof layout);
 }
 
 static bool is_device(uint32_t device)
 {
     return device < VPMM_DEVICES_MAX;
+}
+
+void vpmm_ipc_name_write(const struct vpmm_ipc_name *name,
+                         unsigned char handle_out[VPMM_IPC_HANDLE_BYTES])
+{
+    uint32_t device = (uint32_t)name->block.device;
+    struct layout layout = {
+        .magic = HANDLE_MAGIC,
+        .version = HANDLE_VERSION,
+        .device = is_device(device) ? (uint16_t)device : UINT16_MAX,
+        .process = name->process,
+        .door = name->door,
+        .address = name->block.address,
+        .id = name->block.id,
+        .bytes = name->block.bytes,
+    };
+    memcpy(layout.seal, name->seal, sizeof layout.seal);
+    layout.sum = sum_of(&layout);
+    memcpy(handle_out, &layout, sizeof layout);
 }
 
 bool vpmm_ipc_name_read(const unsigned char handle[VPMM_IPC_HANDLE_BYTES],
@@ -58,15 +64,24 @@ bool vpmm_ipc_name_read(const unsigned char handle[VPMM_IPC_HANDLE_BYTES],
     if (layout.magic != HANDLE_MAGIC || layout.version != HANDLE_VERSION ||
         layout.sum != sum_of(&layout) || !is_device(layout.device) || layout.bytes == 0)
         return false;
-    memcpy(name_out->nonce, layout.nonce, sizeof layout.nonce);
+    memcpy(name_out->seal, layout.seal, sizeof layout.seal);
     name_out->process = layout.process;
+    name_out->door = layout.door;
     name_out->block =
-        (struct vpmm_ipc_block){layout.address, layout.id, layout.bytes, (int)layout.device};
+        (struct vpmm_ipc_block){layout.address, layout.id, layout.bytes, layout.device};
     return true;
 }
 
+bool vpmm_ipc_name_is_foreign(const unsigned char handle[VPMM_IPC_HANDLE_BYTES])
+{
+    struct layout layout;
+    memcpy(&layout, handle, sizeof layout);
+    return layout.magic == HANDLE_MAGIC && layout.version != HANDLE_VERSION;
+}
+
 struct vpmm_ipc_request vpmm_ipc_request_make(enum vpmm_ipc_wish wish,
-                                              const struct vpmm_ipc_block *block, uint64_t from)
+                                              const struct vpmm_ipc_block *block, uint64_t from,
+                                              const unsigned char *seal)
 {
     struct vpmm_ipc_request request;
     memset(&request, 0, sizeof request);
@@ -77,6 +92,8 @@ struct vpmm_ipc_request vpmm_ipc_request_make(enum vpmm_ipc_wish wish,
     request.block.bytes = block->bytes;
     request.block.device = block->device;
     request.from = from;
+    if (seal)
+        memcpy(request.seal, seal, sizeof request.seal);
     return request;
 }
 

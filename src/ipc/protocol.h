@@ -6,22 +6,27 @@
 #define VPMM_IPC_PROTOCOL_H
 
 #include "ipc/ipc.h"
+#include "ipc/seal.h"
 
-#define VPMM_IPC_NONCE_BYTES 16
 /* Extents in a message, and so descriptors: Linux takes 253. */
 #define VPMM_IPC_CHUNK 64u
 
-/* What a handle names. */
+/* What a handle names. The process and the door make the name of the exporter's socket, which
+ * everybody on the machine can read. The seal is in the handle alone. */
 struct vpmm_ipc_name {
-    unsigned char nonce[VPMM_IPC_NONCE_BYTES]; /* of the exporting process */
-    uint32_t process;
+    uint32_t process, door;
+    unsigned char seal[VPMM_IPC_SEAL_BYTES];
     struct vpmm_ipc_block block;
 };
 void vpmm_ipc_name_write(const struct vpmm_ipc_name *name,
                          unsigned char handle_out[VPMM_IPC_HANDLE_BYTES]);
 bool vpmm_ipc_name_read(const unsigned char handle[VPMM_IPC_HANDLE_BYTES],
                         struct vpmm_ipc_name *name_out);
+/* Whether a library of another version made the handle, which this one cannot read. */
+bool vpmm_ipc_name_is_foreign(const unsigned char handle[VPMM_IPC_HANDLE_BYTES]);
 
+/* The first message of a connection is a LEASE. Each LEASE holds the seal of its block; a wrong one
+ * ends the connection. */
 enum vpmm_ipc_wish {
     VPMM_IPC_LEASE = 1, /* answered by a reply without extents */
     VPMM_IPC_EXTENTS, /* of a leased block, from the address `from` on; a reply with descriptors */
@@ -33,9 +38,12 @@ struct vpmm_ipc_request {
     uint32_t wish;
     struct vpmm_ipc_block block; /* `bytes` does not count */
     uint64_t from;
+    unsigned char seal[VPMM_IPC_SEAL_BYTES]; /* of a LEASE; zero in the others */
 };
+/* `seal`: of a LEASE; NULL otherwise. */
 struct vpmm_ipc_request vpmm_ipc_request_make(enum vpmm_ipc_wish wish,
-                                              const struct vpmm_ipc_block *block, uint64_t from);
+                                              const struct vpmm_ipc_block *block, uint64_t from,
+                                              const unsigned char *seal);
 bool vpmm_ipc_request_read(const void *bytes, size_t n, struct vpmm_ipc_request *request_out);
 
 /* One with `n` extents is sent as its first vpmm_ipc_reply_bytes(n) bytes. */

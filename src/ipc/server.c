@@ -9,19 +9,26 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* How long nobody is accepted where descriptors are short. */
 #define SHORT_MS 100
 
-/* Where poll looks: at the wake, the socket, and each client. */
+/* Where poll looks: at the wake, the socket, and each connection. */
 enum {
     AT_WAKE,
     AT_SOCKET,
-    AT_CLIENTS
+    AT_CONNECTIONS
 };
-#define PLACES (AT_CLIENTS + VPMM_IPC_CLIENTS_MAX)
+#define CONNECTIONS_MAX (VPMM_IPC_CALLERS_MAX + VPMM_IPC_CLIENTS_MAX)
+
+/* As many places as there are descriptors: more than are allowed would be refused. */
+struct outlook {
+    nfds_t n;
+    struct pollfd places[AT_CONNECTIONS + CONNECTIONS_MAX];
+    /* By place from AT_CONNECTIONS on: a caller, or VPMM_IPC_CALLERS_MAX and a client. */
+    uint32_t numbers[CONNECTIONS_MAX];
+};
 
 static void close_descriptor(int *descriptor)
 {
@@ -32,13 +39,6 @@ static void close_descriptor(int *descriptor)
 }
 
 /* ---- clients ---- */
-
-/* Tells when the process has ended: after its descriptors are closed, and so after the driver has
- * stopped its work. */
-static int watch_process(int process)
-{
-    return process > 0 ? (int)syscall(SYS_pidfd_open, process, 0) : -1;
-}
 
 static void end_client(struct vpmm_ipc *ipc, uint32_t number)
 {
@@ -59,6 +59,12 @@ static void lose_client(struct vpmm_ipc *ipc, uint32_t number)
         end_client(ipc, number);
 }
 
+void vpmm_ipc_client_hear(struct vpmm_ipc *ipc, uint32_t number, const void *bytes, size_t n)
+{
+    if (!vpmm_ipc_answer(ipc, number, bytes, n))
+        lose_client(ipc, number);
+}
+
 static void hear_client(struct vpmm_ipc *ipc, uint32_t number)
 {
     struct vpmm_ipc_client *client = &ipc->server->clients[number];
@@ -70,77 +76,82 @@ static void hear_client(struct vpmm_ipc *ipc, uint32_t number)
     ssize_t n = recv(client->socket, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 || !vpmm_ipc_answer(ipc, number, bytes, (size_t)n))
+    if (n <= 0)
         lose_client(ipc, number);
+    else
+        vpmm_ipc_client_hear(ipc, number, bytes, (size_t)n);
 }
 
-static uint32_t unused_client(const struct vpmm_ipc_server *server)
+uint32_t vpmm_ipc_client_admit(struct vpmm_ipc *ipc, int socket)
 {
+    struct vpmm_ipc_server *server = ipc->server;
     uint32_t number = 0;
     while (number < VPMM_IPC_CLIENTS_MAX && server->clients[number].is_used)
         number++;
+    if (number < VPMM_IPC_CLIENTS_MAX)
+        server->clients[number] = (struct vpmm_ipc_client){
+            .is_used = true, .socket = socket, .process = vpmm_ipc_peer_watch(socket)};
     return number;
-}
-
-static void accept_client(struct vpmm_ipc *ipc)
-{
-    struct vpmm_ipc_server *server = ipc->server;
-    int process = 0;
-    int socket = accept4(server->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (socket < 0) {
-        server->is_short = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-        return;
-    }
-    uint32_t number = unused_client(server);
-    if (number == VPMM_IPC_CLIENTS_MAX || !vpmm_ipc_peer_is_of(socket, ipc->user_id, &process)) {
-        (void)close(socket);
-        return;
-    }
-    server->clients[number] = (struct vpmm_ipc_client){
-        .is_used = true, .socket = socket, .process = watch_process(process)};
 }
 
 /* ---- the thread ---- */
 
-/* How many places there are to look at: more than descriptors are allowed would be refused. */
-static nfds_t look(const struct vpmm_ipc_server *server, struct pollfd places[PLACES])
+static void add(struct outlook *outlook, uint32_t number, int descriptor)
 {
-    nfds_t n = AT_CLIENTS;
-    places[AT_WAKE] = (struct pollfd){.fd = server->wake, .events = POLLIN};
-    places[AT_SOCKET] =
-        (struct pollfd){.fd = server->is_short ? -1 : server->listening, .events = POLLIN};
+    outlook->numbers[outlook->n - AT_CONNECTIONS] = number;
+    outlook->places[outlook->n++] = (struct pollfd){.fd = descriptor, .events = POLLIN};
+}
+
+static void look(const struct vpmm_ipc_server *server, struct outlook *outlook)
+{
+    int listening = server->is_short ? -1 : server->listening;
+    outlook->places[AT_WAKE] = (struct pollfd){.fd = server->wake, .events = POLLIN};
+    outlook->places[AT_SOCKET] = (struct pollfd){.fd = listening, .events = POLLIN};
+    outlook->n = AT_CONNECTIONS;
+    for (uint32_t i = 0; i < VPMM_IPC_CALLERS_MAX; i++)
+        if (server->callers[i].is_used)
+            add(outlook, i, server->callers[i].socket);
     for (uint32_t i = 0; i < VPMM_IPC_CLIENTS_MAX; i++) {
         const struct vpmm_ipc_client *client = &server->clients[i];
         int watched = client->socket >= 0 ? client->socket : client->process;
-        places[AT_CLIENTS + i] =
-            (struct pollfd){.fd = client->is_used ? watched : -1, .events = POLLIN};
-        if (client->is_used)
-            n = AT_CLIENTS + i + 1;
+        if (client->is_used && watched >= 0)
+            add(outlook, VPMM_IPC_CALLERS_MAX + i, watched);
     }
-    return n;
+}
+
+static void hear(struct vpmm_ipc *ipc, const struct outlook *outlook)
+{
+    for (nfds_t i = AT_CONNECTIONS; i < outlook->n; i++) {
+        uint32_t number = outlook->numbers[i - AT_CONNECTIONS];
+        if (!outlook->places[i].revents)
+            continue;
+        if (number < VPMM_IPC_CALLERS_MAX)
+            vpmm_ipc_caller_hear(ipc, number);
+        else
+            hear_client(ipc, number - VPMM_IPC_CALLERS_MAX);
+    }
 }
 
 static void *serve(void *self)
 {
     struct vpmm_ipc *ipc = self;
     struct vpmm_ipc_server *server = ipc->server;
-    struct pollfd places[PLACES];
+    struct outlook outlook;
     ipc->lender.begin(ipc->lender.self);
     for (;;) {
-        nfds_t n_places = look(server, places);
-        int n = poll(places, n_places, server->is_short ? SHORT_MS : -1);
+        int wait_ms = vpmm_ipc_callers_expire(server);
+        look(server, &outlook);
+        int n = poll(outlook.places, outlook.n, server->is_short ? SHORT_MS : wait_ms);
         server->is_short = false;
         if (n < 0 && errno != EINTR)
             (void)poll(NULL, 0, SHORT_MS);
         if (n <= 0)
             continue;
-        if (places[AT_WAKE].revents)
+        if (outlook.places[AT_WAKE].revents)
             return NULL;
-        for (uint32_t i = 0; AT_CLIENTS + i < n_places; i++)
-            if (places[AT_CLIENTS + i].revents)
-                hear_client(ipc, i);
-        if (places[AT_SOCKET].revents)
-            accept_client(ipc);
+        hear(ipc, &outlook);
+        if (outlook.places[AT_SOCKET].revents)
+            vpmm_ipc_callers_accept(ipc);
     }
 }
 
@@ -155,13 +166,18 @@ static bool start_thread(struct vpmm_ipc *ipc, struct vpmm_ipc_server *server)
     return is_started;
 }
 
+static bool make_random(void *bytes_out, size_t n)
+{
+    return getrandom(bytes_out, n, GRND_NONBLOCK) == (ssize_t)n;
+}
+
 static bool start(struct vpmm_ipc *ipc, struct vpmm_ipc_server *server)
 {
     server->listening = server->wake = -1;
-    if (getrandom(ipc->nonce, sizeof ipc->nonce, GRND_NONBLOCK) != (ssize_t)sizeof ipc->nonce)
+    if (!make_random(&ipc->door, sizeof ipc->door) || !make_random(ipc->key, sizeof ipc->key))
         return false;
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    server->listening = vpmm_ipc_listen((uint32_t)getpid(), ipc->nonce);
+    server->listening = vpmm_ipc_listen((uint32_t)getpid(), ipc->door);
     if (server->wake < 0 || server->listening < 0)
         return false;
     atomic_store(&ipc->server, server);
@@ -176,6 +192,8 @@ enum vpmm_status vpmm_ipc_serve(struct vpmm_ipc *ipc)
     const struct vpmm_memory *memory = ipc->memory;
     if (atomic_load(&ipc->server))
         return VPMM_OK;
+    if (!vpmm_ipc_user_is_one(ipc->user_id))
+        return VPMM_NOT_SUPPORTED;
     struct vpmm_ipc_server *server = memory->map(memory->self, sizeof *server);
     if (!server)
         return VPMM_NO_METADATA;
@@ -194,6 +212,7 @@ void vpmm_ipc_server_finish(struct vpmm_ipc *ipc)
     if (!server || write(server->wake, &one, sizeof one) != (ssize_t)sizeof one)
         return;
     (void)pthread_join(server->thread, NULL);
+    vpmm_ipc_callers_finish(server);
     for (uint32_t i = 0; i < VPMM_IPC_CLIENTS_MAX; i++)
         if (server->clients[i].is_used)
             end_client(ipc, i);
@@ -206,6 +225,7 @@ void vpmm_ipc_server_abandon(struct vpmm_ipc_server *server)
 {
     close_descriptor(&server->listening);
     close_descriptor(&server->wake);
+    vpmm_ipc_callers_finish(server);
     for (uint32_t i = 0; i < VPMM_IPC_CLIENTS_MAX; i++) {
         struct vpmm_ipc_client *client = &server->clients[i];
         if (client->is_used) {

@@ -22,21 +22,18 @@ uint64_t vpmm_ipc_now_ms(void)
 }
 
 /* The abstract name begins with a zero byte; its length counts. */
-static socklen_t name_socket(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_BYTES],
-                             struct sockaddr_un *address)
+static socklen_t name_socket(uint32_t process, uint32_t door, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    size_t room = sizeof address->sun_path;
-    size_t n = 1 + (size_t)snprintf(address->sun_path + 1, room - 1, "vpmm-%u-", process);
-    for (size_t i = 0; i < VPMM_IPC_NONCE_BYTES; i++, n += 2)
-        (void)snprintf(address->sun_path + n, room - n, "%02x", nonce[i]);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "vpmm-%u-%08x", process,
+                     door);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-int vpmm_ipc_listen(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_BYTES])
+int vpmm_ipc_listen(uint32_t process, uint32_t door)
 {
     struct sockaddr_un address;
-    socklen_t n = name_socket(process, nonce, &address);
+    socklen_t n = name_socket(process, door, &address);
     int listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listening < 0)
         return -1;
@@ -53,11 +50,10 @@ static uint64_t left_ms(uint64_t deadline_ms)
     return deadline_ms > now_ms ? deadline_ms - now_ms : 0;
 }
 
-int vpmm_ipc_connect(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_BYTES],
-                     uint64_t deadline_ms)
+int vpmm_ipc_connect(uint32_t process, uint32_t door, uint64_t deadline_ms)
 {
     struct sockaddr_un address;
-    socklen_t n = name_socket(process, nonce, &address);
+    socklen_t n = name_socket(process, door, &address);
     uint64_t wait_ms = left_ms(deadline_ms) + 1;
     struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000),
                            .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
@@ -74,16 +70,6 @@ int vpmm_ipc_connect(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_
         return -1;
     }
     return connected;
-}
-
-bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id, int *process_out)
-{
-    struct ucred peer;
-    socklen_t n = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0 || peer.uid != user_id)
-        return false;
-    *process_out = peer.pid;
-    return true;
 }
 
 /* Room for the descriptors of one message, aligned as the kernel wants it. */

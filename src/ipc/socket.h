@@ -9,14 +9,18 @@
 /* Milliseconds of a clock that only goes forward. */
 uint64_t vpmm_ipc_now_ms(void);
 
-/* A socket under the name that process and nonce make, not blocking; -1. */
-int vpmm_ipc_listen(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_BYTES]);
+/* A socket under the name that process and door make, not blocking; -1. */
+int vpmm_ipc_listen(uint32_t process, uint32_t door);
 /* One connected to it; -1: nobody listens. Waits at most until `deadline_ms`. */
-int vpmm_ipc_connect(uint32_t process, const unsigned char nonce[VPMM_IPC_NONCE_BYTES],
-                     uint64_t deadline_ms);
-/* Whether the process at the other end belongs to the user. Its number, as far as it can be told
- * here (0 otherwise). */
-bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id, int *process_out);
+int vpmm_ipc_connect(uint32_t process, uint32_t door, uint64_t deadline_ms);
+/* Whether a number of a user means one user only. The overflow number stands for everyone whom this
+ * user namespace has no number for, unless it has one for everyone. */
+bool vpmm_ipc_user_is_one(uint32_t user_id);
+/* Whether the process at the other end belongs to the user, who is one. */
+bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id);
+/* A descriptor that tells of the end of that process: after its descriptors are closed, and so
+ * after the driver has stopped its work. The caller's to close; -1: there can be none. */
+int vpmm_ipc_peer_watch(int socket);
 
 /* One message with `n_descriptors` (at most VPMM_IPC_CHUNK), at once or not at all. */
 bool vpmm_ipc_send(int socket, const void *bytes, size_t n, const int *descriptors,

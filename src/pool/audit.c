@@ -87,6 +87,11 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         if (left && vpmm_region_can_merge(left, region))
             return "two neighbours should be one region";
         enum vpmm_region_state state = vpmm_region_state(region);
+        struct vpmm_span span = vpmm_region_span(pool, region);
+        if ((vpmm_atomic_load(&region->word) & VPMM_REGION_IS_WHOLE) != 0 &&
+            (state == VPMM_REGION_LIVE || state == VPMM_REGION_CACHED) &&
+            !vpmm_extent_tiles(pool, &span))
+            return "a region that has its extents to itself shares one";
         count_indexes(pool, region, sums);
         sums->n_regions++;
         bool is_cached = state == VPMM_REGION_CACHED;

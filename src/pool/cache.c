@@ -124,6 +124,11 @@ void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, vpmm_fence f
     vpmm_region_turn_merged(pool, number, &content);
 }
 
+bool vpmm_pool_cached_is_whole(const struct vpmm_pool *pool, uint32_t number)
+{
+    return (vpmm_atomic_load(&record_of(pool, number)->word) & VPMM_REGION_IS_WHOLE) != 0;
+}
+
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number)
 {
     return vpmm_region_fence(record_of(pool, number));

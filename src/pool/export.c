@@ -21,6 +21,19 @@ bool vpmm_pool_export(struct vpmm_pool *pool, uint64_t address, uint64_t owner_i
     return false;
 }
 
+uint64_t vpmm_pool_shared_pages(const struct vpmm_pool *pool, uint64_t address)
+{
+    struct vpmm_region_view view;
+    struct vpmm_shown_extent first, last;
+    if (vpmm_pool_find(pool, address, &view))
+        return 0;
+    uint64_t last_page = address + (view.pages - 1) * pool->params.page_bytes;
+    if (!vpmm_pool_shown_extents(pool, address, address, &first, 1) ||
+        !vpmm_pool_shown_extents(pool, address, last_page, &last, 1))
+        return 0;
+    return (last.address - first.address) / pool->params.page_bytes + last.pages - view.pages;
+}
+
 size_t vpmm_pool_shown_extents(const struct vpmm_pool *pool, uint64_t address, uint64_t from,
                                struct vpmm_shown_extent *extents_out, size_t room)
 {

@@ -114,6 +114,11 @@ uint64_t vpmm_extent_whole_pages(const struct vpmm_pool *pool, const struct vpmm
     return (last_end <= end ? last_end : last) - first;
 }
 
+bool vpmm_extent_tiles(const struct vpmm_pool *pool, const struct vpmm_span *span)
+{
+    return vpmm_extent_whole_pages(pool, span) == span->pages;
+}
+
 bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                            const struct vpmm_extent *extent)
 {

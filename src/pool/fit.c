@@ -12,6 +12,11 @@
 #define RUNS_MAX 32
 #define REACH 64
 
+/* So many complete regions, and so many extents of each, are looked at for one that begins and ends
+ * where extents do. */
+#define WHOLE_REGIONS_MAX 16
+#define WHOLE_EXTENTS_MAX 32
+
 /* Of two fits the smaller; of one size the pending one, as complete ones serve anybody; then the
  * lower address. */
 static bool is_better(const struct vpmm_pool *pool, uint32_t number, uint32_t than)
@@ -95,8 +100,44 @@ static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
     return run.pages != 0;
 }
 
+/* The lowest pages of the region that begin and end where extents do. */
+static bool find_tiled(const struct vpmm_pool *pool, const struct vpmm_want *want, uint32_t number,
+                       struct vpmm_span *span_out)
+{
+    struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
+    uint64_t end = span.page + span.pages;
+    span.pages = want->pages;
+    for (unsigned i = 0; i < WHOLE_EXTENTS_MAX; i++) {
+        VPMM_STEP();
+        span.page = vpmm_bits_first_from(&span.root->extent_starts, span.page);
+        if (span.page >= end || end - span.page < want->pages)
+            return false;
+        if (vpmm_extent_tiles(pool, &span)) {
+            *span_out = span;
+            return true;
+        }
+        span.page++;
+    }
+    return false;
+}
+
+/* What is pending is not looked at: who wants whole extents has no stream. */
+static bool find_whole(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                       struct vpmm_span *span_out)
+{
+    uint32_t number = vpmm_index_fit(&pool->complete, 0, want->pages);
+    for (unsigned i = 0; number && i < WHOLE_REGIONS_MAX; i++) {
+        if (find_tiled(pool, want, number, span_out))
+            return true;
+        number = vpmm_index_next(&pool->complete, number);
+    }
+    return false;
+}
+
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_span *span_out)
 {
+    if (want->owner.is_whole)
+        return find_whole(pool, want, span_out);
     uint32_t number = find_region(pool, want);
     struct vpmm_span span;
     if (number)

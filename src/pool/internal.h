@@ -30,8 +30,8 @@
 #define VPMM_BITS(value, bits) ((value) & (((uint64_t)1 << (bits)) - 1))
 
 struct vpmm_region {
-    /* Generation, memory pool, is_exported, is_async, state. The state is UNUSED while the fields
-     * change; each change makes a new generation. */
+    /* Generation, memory pool, is_whole, is_exported, is_async, state. The state is UNUSED while
+     * the fields change; each change makes a new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
     vpmm_atomic64 bytes, context_id;  /* of the owner */
@@ -290,8 +290,7 @@ static inline uint64_t vpmm_region_stream(const struct vpmm_region *region)
     return vpmm_region_fence(region) == VPMM_FENCE_NONE ? 0 : vpmm_atomic_load(&region->stream_id);
 }
 
-/* Walks a tree of regions in ascending order: the first, and the one after `number`; 0 at the end.
- */
+/* Walks a tree of regions in ascending order: the first, the one after `number`; 0 at the end. */
 uint32_t vpmm_index_first(const struct vpmm_tree *tree);
 uint32_t vpmm_index_next(const struct vpmm_tree *tree, uint32_t number);
 /* The smallest of at least `pages`, lowest address first; of a tree by stream, that of `stream`. */
@@ -325,8 +324,9 @@ void vpmm_extent_unmap(struct vpmm_pool *pool, const struct vpmm_span *span);
  * returned; 0 at the end. */
 uint32_t vpmm_extent_next(const struct vpmm_pool *pool, const struct vpmm_span *span,
                           uint64_t *page);
-/* The pages of a mapped span that its extents fill, without those that only reach into it. */
+/* The pages of a mapped span that its own extents fill, and whether these are all of them. */
 uint64_t vpmm_extent_whole_pages(const struct vpmm_pool *pool, const struct vpmm_span *span);
+bool vpmm_extent_tiles(const struct vpmm_pool *pool, const struct vpmm_span *span);
 /* Whether the extent may be mapped elsewhere and lies wholly in regions that `view` allows. */
 bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                            const struct vpmm_extent *extent);

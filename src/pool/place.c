@@ -47,10 +47,21 @@ static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *
     return vpmm_region_pages(hole) >= pages ? number : 0;
 }
 
+/* What a request allows. */
+struct bounds {
+    uint64_t create_pages_max;
+    bool is_whole; /* nothing is left of its last extent */
+};
+
+static struct bounds bounds_of(const struct vpmm_want *want)
+{
+    return (struct bounds){want->create_pages_max, want->owner.is_whole};
+}
+
 /* How what is missing of a request of `pages` is created; `room` pages are left in the hole behind
  * it. */
 static void cut(const struct vpmm_pool *pool, uint64_t pages, uint64_t room,
-                uint64_t create_pages_max, struct vpmm_place *place)
+                const struct bounds *bounds, struct vpmm_place *place)
 {
     uint64_t held_pages = vpmm_atomic_load(&pool->counters.held_pages);
     uint64_t live_pages = vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_LIVE]);
@@ -58,7 +69,8 @@ static void cut(const struct vpmm_pool *pool, uint64_t pages, uint64_t room,
     bool is_in_row = vpmm_policy_row_has(&pool->row, pages);
     place->unit = vpmm_policy_unit(&pool->params, held_pages, is_in_row, missing);
     place->extra = vpmm_policy_extra(place->unit, live_pages, missing);
-    if (place->extra > room || missing + place->extra > create_pages_max)
+    if (place->extra > room || missing + place->extra > bounds->create_pages_max ||
+        bounds->is_whole)
         place->extra = 0;
     place->cost.created_pages += place->extra;
     place->cost.extents += vpmm_policy_cuts(place->unit, missing + place->extra);
@@ -68,10 +80,10 @@ static void cut(const struct vpmm_pool *pool, uint64_t pages, uint64_t room,
  * memory. False when no hole is large enough. A surplus that no hole has room for is not worth
  * another root. */
 static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available, uint64_t pages,
-                 uint64_t create_pages_max, struct vpmm_place *place)
+                 const struct bounds *bounds, struct vpmm_place *place)
 {
     struct vpmm_harvest *harvest = &place->harvest;
-    vpmm_policy_harvest(available, pages, true, harvest);
+    vpmm_policy_harvest(available, pages, !bounds->is_whole, harvest);
     uint32_t hole = find_hole(pool, &place->base, pages + harvest->surplus);
     if (!hole && harvest->surplus) {
         vpmm_policy_harvest(available, pages, false, harvest);
@@ -82,7 +94,7 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
     place->target = vpmm_region_span(pool, vpmm_region_record(pool, hole));
     place->cost = (struct vpmm_cost){harvest->missing, harvest->extents};
     if (harvest->missing)
-        cut(pool, place->base.pages + pages, place->target.pages - pages, create_pages_max, place);
+        cut(pool, place->base.pages + pages, place->target.pages - pages, bounds, place);
     place->target.pages = pages + harvest->surplus + place->extra;
     return true;
 }
@@ -96,15 +108,25 @@ struct choice {
     bool moves_nothing;
 };
 
+/* A base begins where an extent does: it ends so, at its hole. */
+static void leave_out_part(struct vpmm_span *base)
+{
+    uint64_t end = base->page + base->pages;
+    uint64_t page = vpmm_bits_first_from(&base->root->extent_starts, base->page);
+    base->page = page < end ? page : end;
+    base->pages = end - base->page;
+}
+
 /* Completes a place whose base is a run of usable neighbours. One that is complete and not settled
  * yet may make that as long as the request. */
 static bool build_on(const struct choice *choice, struct vpmm_place *place)
 {
     struct vpmm_pool *pool = choice->pool;
     const struct vpmm_want *want = choice->want;
+    const struct bounds bounds = bounds_of(want);
     if (place->base.pages >= want->pages) {
         place->base.pages = want->pages;
-        return true;
+        return !bounds.is_whole || vpmm_extent_tiles(pool, &place->base);
     }
     uint64_t pages = want->pages - place->base.pages;
     struct vpmm_mix others;
@@ -114,7 +136,7 @@ static bool build_on(const struct choice *choice, struct vpmm_place *place)
         memset(&others, 0, sizeof others);
     else
         count_available(pool, want, &place->base, pages, &others);
-    return fill(pool, &others, pages, want->create_pages_max, place);
+    return fill(pool, &others, pages, &bounds, place);
 }
 
 /* Whether the run that the growable region `number` ends is a base for the request; then it
@@ -126,7 +148,9 @@ static bool try_base(struct choice *choice, uint32_t number)
     if (!vpmm_region_is_usable(vpmm_region_record(choice->pool, number), view))
         return false;
     place.base = vpmm_run_around(choice->pool, number, view, REACH);
-    if (!build_on(choice, &place))
+    if (choice->want->owner.is_whole)
+        leave_out_part(&place.base);
+    if (!place.base.pages || !build_on(choice, &place))
         return false;
     const struct vpmm_cost *best = &choice->best.cost;
     bool wins = choice->best.base.pages ? vpmm_policy_is_better(&place.cost, best)
@@ -189,7 +213,8 @@ static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
         held_max = pool->held_pages_max;
     if (!place->harvest.extents || !want->may_spare || !held_max)
         return;
-    choice.found = fill(pool, &nothing, want->pages, want->create_pages_max, &choice.best);
+    const struct bounds bounds = bounds_of(want);
+    choice.found = fill(pool, &nothing, want->pages, &bounds, &choice.best);
     try_bases(&choice);
     uint64_t held = vpmm_atomic_load(&pool->counters.held_pages) + pool->planned_pages;
     if (choice.found && held + choice.best.cost.created_pages <= held_max)
@@ -215,8 +240,8 @@ static enum vpmm_status choose(struct vpmm_pool *pool, const struct vpmm_want *a
     vpmm_harvest_refresh(pool);
     count_available(pool, want, &no_base, want->pages, &all);
     choice.best.base = no_base;
-    bool has_hole = choice.found =
-        fill(pool, &all, want->pages, want->create_pages_max, &choice.best);
+    const struct bounds bounds = bounds_of(want);
+    bool has_hole = choice.found = fill(pool, &all, want->pages, &bounds, &choice.best);
     try_bases(&choice);
     if (choice.found && choice.best.cost.created_pages <= want->create_pages_max) {
         *place_out = choice.best;
@@ -224,7 +249,7 @@ static enum vpmm_status choose(struct vpmm_pool *pool, const struct vpmm_want *a
         return VPMM_OK;
     }
     struct vpmm_harvest anywhere;
-    vpmm_policy_harvest(&all, want->pages, true, &anywhere);
+    vpmm_policy_harvest(&all, want->pages, !bounds.is_whole, &anywhere);
     if (!has_hole && anywhere.missing <= want->create_pages_max)
         return VPMM_NO_SPACE;
     return refusal(asked, choice.found ? choice.best.cost.created_pages : anywhere.missing);
@@ -247,7 +272,8 @@ enum vpmm_status vpmm_place_growth(const struct vpmm_pool *pool, uint64_t pages,
     struct vpmm_place place = {.cost = {0, 0}};
     if (pages > room_to_limit(pool))
         return VPMM_LIMITED;
-    if (!fill(pool, &nothing, pages, pages, &place))
+    const struct bounds bounds = {.create_pages_max = pages};
+    if (!fill(pool, &nothing, pages, &bounds, &place))
         return VPMM_NO_SPACE;
     *place_out = place;
     return VPMM_OK;

@@ -48,6 +48,7 @@ struct vpmm_owner {
     uint64_t id;         /* unique to each allocation, never reused */
     bool is_async;       /* came from cudaMallocAsync */
     uint32_t mempool;    /* then the number of the memory pool that it counts to */
+    bool is_whole;       /* the region begins and ends where extents do */
 };
 
 /* A copy of one region, consistent in itself. */
@@ -110,7 +111,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint
 
 struct vpmm_want {
     uint64_t pages;
-    struct vpmm_owner owner;            /* for the live region */
+    struct vpmm_owner owner; /* for the live region; is_whole: whole extents alone serve it */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
     uint64_t number;           /* how many requests came before it, as far as anybody counts */
@@ -119,8 +120,7 @@ struct vpmm_want {
     uint32_t n_follows;
     bool may_spare; /* new pages may take the place of extents that move, whatever create_pages_max
                      */
-    bool
-        asks_all; /* the view may allow what other streams left pending: all of it is asked about */
+    bool asks_all;  /* the view may allow what other streams left pending: ask about all of it */
 };
 
 /* Serves `want` from mapped pages without any driver call: best fit among the complete regions and

@@ -55,6 +55,7 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
                             ? 0
                             : vpmm_atomic_load(&region->id),
                   .is_async = (word & VPMM_REGION_IS_ASYNC) != 0,
+                  .is_whole = (word & VPMM_REGION_IS_WHOLE) != 0,
                   .mempool = vpmm_word_mempool(word)},
         .is_exported = (word & VPMM_REGION_IS_EXPORTED) != 0,
     };
@@ -152,7 +153,8 @@ static uint64_t next_of(uint64_t word, enum vpmm_region_state state, const struc
 {
     uint64_t generation = word & ~(GENERATION - 1);
     uint64_t mempool = (uint64_t)owner->mempool << VPMM_REGION_MEMPOOL_SHIFT;
-    uint64_t kind = mempool | (owner->is_async ? VPMM_REGION_IS_ASYNC : 0);
+    uint64_t kind = mempool | (owner->is_async ? VPMM_REGION_IS_ASYNC : 0) |
+                    (owner->is_whole ? VPMM_REGION_IS_WHOLE : 0);
     return (generation + GENERATION) | kind | (uint64_t)state;
 }
 
@@ -174,10 +176,12 @@ static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner
 
 void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
-    uint64_t word = next_word(region, VPMM_REGION_UNUSED, &nobody);
+    uint64_t before = vpmm_atomic_load(&region->word);
+    uint64_t word = next_of(before, VPMM_REGION_UNUSED, &nobody);
+    uint64_t extents = before & VPMM_REGION_IS_WHOLE;
     vpmm_atomic_store(&region->word, word);
     set_owner(region, owner);
-    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner));
+    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner) | extents);
 }
 
 /* Of a record that is unused meanwhile. */

@@ -72,6 +72,35 @@ static size_t take_from(struct vpmm_pool *pool, const struct vpmm_span *span, ui
     return n;
 }
 
+static struct vpmm_span claimed_span(const struct vpmm_pool *pool, uint64_t address)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    assert(root);
+    uint32_t number = vpmm_region_at(root, vpmm_root_page(pool, root, address));
+    return vpmm_region_span(pool, vpmm_region_record(pool, number));
+}
+
+bool vpmm_pool_is_alone(const struct vpmm_pool *pool, uint64_t address)
+{
+    struct vpmm_span span = claimed_span(pool, address);
+    uint64_t page = span.page;
+    uint32_t number;
+    while ((number = vpmm_extent_next(pool, &span, &page)) != 0) {
+        VPMM_STEP();
+        if (page <= span.page + span.pages && vpmm_extent_record(pool, number)->mappings > 1)
+            return false;
+    }
+    return true;
+}
+
+size_t vpmm_pool_free_and_take(struct vpmm_pool *pool, uint64_t address,
+                               struct vpmm_removal *removals_out, size_t room)
+{
+    struct vpmm_span span = claimed_span(pool, address);
+    vpmm_pool_free(pool, address, VPMM_FENCE_NONE, 0);
+    return take_from(pool, &span, UINT64_MAX, removals_out, room);
+}
+
 /* Down the tree by size: what is left of a region is met again further down, and has nothing more
  * to give. */
 size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,

@@ -118,6 +118,8 @@ static bool try_range(struct revival *revival)
     revival->all = *range;
     reach_over(revival, range->page);
     reach_over(revival, end_of(range) - 1);
+    if (revival->want->owner.is_whole && !vpmm_extent_tiles(revival->pool, range))
+        return false;
     return is_tiled(revival) && can_come_home(revival);
 }
 
@@ -264,8 +266,10 @@ static bool lies_free(const struct revival *revival)
 {
     const struct vpmm_span *range = &revival->range;
     uint32_t number = vpmm_region_whole(revival->pool, range);
-    return number &&
-           vpmm_region_is_usable(vpmm_region_record(revival->pool, number), revival->want->view);
+    if (!number ||
+        !vpmm_region_is_usable(vpmm_region_record(revival->pool, number), revival->want->view))
+        return false;
+    return !revival->want->owner.is_whole || vpmm_extent_tiles(revival->pool, range);
 }
 
 static enum vpmm_status take_free(const struct revival *revival)

@@ -3,10 +3,12 @@
  * all other memory, are the driver's. */
 #include "preload/ipc.h"
 
+#include "base/bytes.h"
 #include "observe/log.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == VPMM_IPC_HANDLE_BYTES, "a handle of ours fills CUDA's");
@@ -15,7 +17,7 @@ _Static_assert(sizeof(CUipcMemHandle) == VPMM_IPC_HANDLE_BYTES, "a handle of our
 
 static struct vpmm_exported exported_of(const struct vpmm_ipc_block *block)
 {
-    return (struct vpmm_exported){block->device, block->address, block->id, block->bytes};
+    return (struct vpmm_exported){block->device, block->address, block->id, block->bytes, 0};
 }
 
 static void begin(void *self)
@@ -66,13 +68,40 @@ struct vpmm_ipc_lender vpmm_ipc_lender_of(struct vpmm_router *router)
 
 /* ---- exporting ---- */
 
+/* The first one is a warning: the others tell nothing new. */
+static void tell_shared(const struct vpmm_exported *exported, bool is_refused)
+{
+    static atomic_bool was_told;
+    char block[32], shared[32];
+    enum vpmm_log_kind kind =
+        atomic_exchange(&was_told, true) ? VPMM_LOG_IS_INFO : VPMM_LOG_IS_WARNING;
+    (void)vpmm_bytes_print(exported->bytes, block, sizeof block);
+    (void)vpmm_bytes_print(exported->shared_bytes, shared, sizeof shared);
+    if (is_refused)
+        vpmm_log(
+            kind,
+            "cudaIpcGetMemHandle fails: the block of %s shares physical memory with %s of other "
+            "memory (VPMM_IPC_SHARED=refuse)",
+            block, shared);
+    else
+        vpmm_log(kind,
+                 "cudaIpcGetMemHandle: whoever opens this block of %s can reach %s of other memory "
+                 "beside it. VPMM_IPC_SHARED=refuse keeps blocks apart",
+                 block, shared);
+}
+
 /* What lies in our address space and cannot be exported the driver refuses. */
 static CUresult export_block(struct vpmm_router *router, struct vpmm_ipc *ipc, CUdeviceptr address,
                              CUipcMemHandle *handle_out, bool *is_final)
 {
     struct vpmm_exported exported;
-    *is_final = handle_out && ipc && vpmm_router_export(router, address, &exported) == VPMM_OK;
-    if (!*is_final)
+    enum vpmm_status found = VPMM_NOT_FOUND;
+    if (handle_out && ipc)
+        found = vpmm_router_export(router, address, &exported);
+    *is_final = found != VPMM_NOT_FOUND;
+    if (*is_final && exported.shared_bytes)
+        tell_shared(&exported, found != VPMM_OK);
+    if (found)
         return CUDA_ERROR_INVALID_VALUE;
     const struct vpmm_ipc_block block = {exported.address, exported.id, exported.bytes,
                                          exported.device};
@@ -80,7 +109,9 @@ static CUresult export_block(struct vpmm_router *router, struct vpmm_ipc *ipc, C
     enum vpmm_status status = vpmm_ipc_export(ipc, &block, bytes);
     if (status) {
         vpmm_log(VPMM_LOG_IS_WARNING, "cannot serve other processes that open memory: %s",
-                 vpmm_status_text(status));
+                 status == VPMM_NOT_SUPPORTED ? "this user has no number of its own in this user "
+                                                "namespace. VPMM_IPC=0 leaves cudaMalloc to CUDA"
+                                              : vpmm_status_text(status));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(handle_out, bytes, sizeof bytes);
@@ -123,6 +154,7 @@ static CUresult result_of(enum vpmm_status status)
     case VPMM_CONTEXT_GONE:
         return CUDA_ERROR_INVALID_CONTEXT;
     case VPMM_NOT_FOUND:
+    case VPMM_NOT_SUPPORTED:
         return CUDA_ERROR_INVALID_VALUE;
     default:
         return CUDA_ERROR_MAP_FAILED;
@@ -142,6 +174,9 @@ static enum vpmm_status open_block(struct vpmm_router *router, struct vpmm_ipc *
     status = vpmm_ipc_open(ipc, handle, &opener, &address);
     if (!status)
         *address_out = address;
+    else if (status == VPMM_NOT_SUPPORTED)
+        vpmm_log(VPMM_LOG_IS_WARNING, "memory of another process cannot be opened: its VPMM is of "
+                                      "another version. Use the same one in both");
     else if (status != VPMM_NO_CONTEXT)
         vpmm_log(VPMM_LOG_IS_INFO, "memory of another process cannot be opened: %s",
                  vpmm_status_text(status));

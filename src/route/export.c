@@ -16,12 +16,13 @@ enum vpmm_status vpmm_router_export(struct vpmm_router *router, uint64_t address
     int device;
     if (!vpmm_router_find(router, address, &block, &device) ||
         !vpmm_router_can_export(router, &block, device) ||
-        address - block.address >= block.owner.bytes ||
-        !vpmm_heap_export(vpmm_router_heap(router, device), block.address, block.owner.id))
+        address - block.address >= block.owner.bytes)
         return VPMM_NOT_FOUND;
-    *exported_out =
-        (struct vpmm_exported){device, block.address, block.owner.id, block.owner.bytes};
-    return VPMM_OK;
+    struct vpmm_exported exported = {device, block.address, block.owner.id, block.owner.bytes, 0};
+    enum vpmm_status status = vpmm_heap_export(vpmm_router_heap(router, device), exported.address,
+                                               exported.id, &exported.shared_bytes);
+    *exported_out = exported;
+    return status;
 }
 
 struct vpmm_heap *vpmm_router_exporter(struct vpmm_router *router,

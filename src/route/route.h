@@ -142,6 +142,7 @@ uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, in
 struct vpmm_exported {
     int device;
     uint64_t address, id, bytes; /* of the whole block; bytes as requested */
+    uint64_t shared_bytes;       /* beside it in its extents, which an importer can reach, too */
 };
 
 /* Whether other processes can be given a block of that kind: VPMM_IPC, cudaMalloc, and a device
@@ -149,7 +150,8 @@ struct vpmm_exported {
 bool vpmm_router_can_export(struct vpmm_router *router, const struct vpmm_region_view *block,
                             int device);
 /* Marks the live block that holds `address` as one that may be leased. NOT_FOUND: there is none
- * that can. No lock, no driver. */
+ * that can; NOT_SUPPORTED: it shares extents with other memory, and VPMM_IPC_SHARED=refuse. No
+ * driver. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_export(struct vpmm_router *router, uint64_t address,
                                                     struct vpmm_exported *exported_out);
 /* The heap that has it, for its leases; NULL: none. */

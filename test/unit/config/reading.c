@@ -59,6 +59,7 @@ void assert_defaults(void)
     assert_int_equal(config.idle_ms, 0);
     assert_false(config.free_sync);
     assert_true(config.ipc);
+    assert_false(config.ipc_refuses_shared);
     assert_false(config.disable);
     assert_true(config.active);
     assert_int_equal(config.dump_signal, SIGUSR1);

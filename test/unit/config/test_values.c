@@ -117,6 +117,10 @@ static void words(void **state)
     assert_int_equal(config.dump_signal, SIGUSR2);
     read_well("VPMM_DUMP_SIGNAL=none");
     assert_int_equal(config.dump_signal, 0);
+    read_well("VPMM_IPC_SHARED=refuse");
+    assert_true(config.ipc_refuses_shared);
+    read_well("VPMM_IPC_SHARED=warn");
+    assert_defaults();
     read_well("VPMM_DUMP_FORMAT=json");
     assert_int_equal(config.dump_format, VPMM_DUMP_JSON);
     static const char *const levels[] = {"none", "error", "warn", "info", "debug"};
@@ -223,7 +227,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},   {"VPMM_DUMP_SIGNAL", "USR1"},
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},     {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
-        {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"},
+        {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"}, {"VPMM_IPC_SHARED", "warn"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

@@ -168,15 +168,18 @@ static void test_lost_and_withheld_pages_are_pending(void **state)
     struct vpmm_region_view region;
     uint64_t p = fixture_malloc(&f, 2, NULL);
     assert_int_equal(vpmm_heap_find(f.heap, p, &region), VPMM_OK);
-    assert_true(vpmm_heap_export(f.heap, p, region.owner.id));
+    uint64_t shared_bytes;
+    assert_int_equal(vpmm_heap_export(f.heap, p, region.owner.id, &shared_bytes), VPMM_OK);
     assert_int_equal(vpmm_heap_lease(f.heap, p, region.owner.id, &start, &end), VPMM_OK);
     fixture_free(&f, p, NULL);
     assert_int_equal(vpmm_heap_synchronize(f.heap), VPMM_OK);
     assert_account(&f, 0, 2, 0);
     assert_int_equal(account(&f).withheld_pages, 2);
     vpmm_heap_unlease(f.heap, p, region.owner.id);
+    assert_account(&f, 0, 2, 0);
     assert_int_equal(vpmm_heap_synchronize(f.heap), VPMM_OK);
-    assert_account(&f, 0, 0, 2);
+    assert_account(&f, 0, 0, 0);
+    assert_int_equal(fixture_totals(&f).held_pages, 0);
     fixture_teardown(&f);
 }
 

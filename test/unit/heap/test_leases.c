@@ -40,12 +40,18 @@ static enum vpmm_status lease(struct fixture *f, uint64_t address, uint64_t id)
     return vpmm_heap_lease(f->heap, address, id, &start, &end);
 }
 
+static void export(struct fixture *f, uint64_t address, uint64_t id)
+{
+    uint64_t shared_bytes;
+    assert_int_equal(vpmm_heap_export(f->heap, address, id, &shared_bytes), VPMM_OK);
+}
+
 /* A live block that is exported. */
 static uint64_t exported(struct fixture *f, uint64_t pages, CUstream stream, uint64_t *id_out)
 {
     uint64_t address = fixture_malloc(f, pages, stream);
     *id_out = id_of(f, address);
-    assert_true(vpmm_heap_export(f->heap, address, *id_out));
+    export(f, address, *id_out);
     return address;
 }
 
@@ -56,7 +62,7 @@ static void only_what_was_exported_is_leased(void **state)
     fixture_setup_eager(&f);
     uint64_t p = fixture_malloc(&f, 4, NULL), id = id_of(&f, p);
     assert_int_equal(lease(&f, p, id), VPMM_NOT_FOUND);
-    assert_true(vpmm_heap_export(f.heap, p, id));
+    export(&f, p, id);
     assert_int_equal(lease(&f, p, id + 1), VPMM_NOT_FOUND);
     assert_int_equal(lease(&f, p + f.page_bytes, id), VPMM_NOT_FOUND);
     assert_int_equal(lease(&f, p, id), VPMM_OK);
@@ -90,8 +96,10 @@ static void a_free_waits_for_the_last_lease(void **state)
         vpmm_heap_unlease(f.heap, p, id);
         assert_int_equal(state_of(&f, p), VPMM_REGION_BUSY);
         vpmm_heap_unlease(f.heap, p, id);
-        assert_int_equal(state_of(&f, p), VPMM_REGION_FREE);
+        assert_int_equal(state_of(&f, p), VPMM_REGION_BUSY);
         assert_int_equal(withheld_pages(&f), 0);
+        vpmm_heap_reap(f.heap);
+        assert_int_equal(state_of(&f, p), VPMM_REGION_HOLE);
         assert_int_equal(fixture_malloc(&f, 4, stream), p);
         fixture_free(&f, p, stream);
         fixture_free(&f, other, stream);
@@ -110,7 +118,50 @@ static void a_lease_that_ends_first_holds_nothing_up(void **state)
     vpmm_heap_unlease(f.heap, p, id);
     assert_int_equal(state_of(&f, p), VPMM_REGION_LIVE);
     fixture_free(&f, p, NULL);
+    assert_int_equal(state_of(&f, p), VPMM_REGION_HOLE);
+    fixture_teardown(&f);
+}
+
+/* Whoever kept a descriptor could read what lies there next. */
+static void what_was_leased_is_never_used_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    uint64_t id, p = exported(&f, 4, NULL, &id), q = exported(&f, 4, NULL, &id);
+    assert_int_equal(lease(&f, q, id), VPMM_OK);
+    vpmm_heap_unlease(f.heap, q, id);
+    uint64_t releases = sim_calls(f.sim, "cuMemRelease");
+    fixture_free(&f, p, NULL);
     assert_int_equal(state_of(&f, p), VPMM_REGION_FREE);
+    assert_int_equal(sim_calls(f.sim, "cuMemRelease"), releases);
+    fixture_free(&f, q, NULL);
+    assert_int_equal(sim_calls(f.sim, "cuMemRelease"), releases + 4);
+    assert_int_equal(fixture_totals(&f).held_pages, 4);
+    fixture_teardown(&f);
+}
+
+/* Nothing is unmapped under it, and a request that needs the memory waits for it. */
+static void what_was_leased_is_given_back_after_its_last_work(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    volatile bool gate = false;
+    CUstream stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t id, p = exported(&f, 4, NULL, &id);
+    assert_int_equal(lease(&f, p, id), VPMM_OK);
+    vpmm_heap_unlease(f.heap, p, id);
+    fixture_work(&f, stream, p, 4, true, &gate);
+    fixture_free(&f, p, NULL);
+    vpmm_heap_reap(f.heap);
+    assert_int_equal(state_of(&f, p), VPMM_REGION_BUSY);
+    struct vpmm_pool_totals totals = fixture_totals(&f);
+    assert_int_equal(vpmm_heap_busy_pages(f.heap, &totals), 4);
+    gate = true;
+    (void)sim_drain(f.sim);
+    fixture_cycle(&f, 1, NULL);
+    assert_int_equal(state_of(&f, p + 2 * f.page_bytes), VPMM_REGION_HOLE);
     fixture_teardown(&f);
 }
 
@@ -173,7 +224,8 @@ static void the_end_of_a_context_is_a_free(void **state)
     assert_int_equal(state_of(&f, p), VPMM_REGION_BUSY);
     assert_int_equal(withheld_pages(&f), 4);
     vpmm_heap_unlease(f.heap, p, id);
-    assert_int_equal(state_of(&f, p), VPMM_REGION_FREE);
+    vpmm_heap_reap(f.heap);
+    assert_int_equal(state_of(&f, p), VPMM_REGION_HOLE);
     fixture_teardown(&f);
 }
 
@@ -214,7 +266,8 @@ static void many_leases_end_in_any_order(void **state)
         assert_int_equal(counts.leased_regions, N - i);
         assert_int_equal(counts.withheld_pages, N - i);
         vpmm_heap_unlease(f.heap, blocks[at], ids[at]);
-        assert_int_equal(state_of(&f, blocks[at]), VPMM_REGION_FREE);
+        vpmm_heap_reap(f.heap);
+        assert_int_equal(state_of(&f, blocks[at]), VPMM_REGION_HOLE);
         fixture_audit(&f);
     }
     fixture_teardown(&f);
@@ -263,7 +316,7 @@ static void a_lease_and_a_free_may_meet(void **state)
         enum vpmm_status waited;
         assert_int_equal(vpmm_heap_malloc(f.heap, &request, &p), VPMM_OK);
         id = id_of(&f, p);
-        assert_true(vpmm_heap_export(f.heap, p, id));
+        export(&f, p, id);
         vpmm_atomic_store(&race.id, id);
         vpmm_atomic_store(&race.address, p);
         assert_int_equal(vpmm_heap_free(f.heap, p, NULL, &waited), VPMM_OK);
@@ -281,6 +334,8 @@ int main(void)
         cmocka_unit_test(only_what_was_exported_is_leased),
         cmocka_unit_test(a_free_waits_for_the_last_lease),
         cmocka_unit_test(a_lease_that_ends_first_holds_nothing_up),
+        cmocka_unit_test(what_was_leased_is_never_used_again),
+        cmocka_unit_test(what_was_leased_is_given_back_after_its_last_work),
         cmocka_unit_test(the_fence_of_the_free_still_counts),
         cmocka_unit_test(what_is_withheld_is_left_alone),
         cmocka_unit_test(the_end_of_a_context_is_a_free),

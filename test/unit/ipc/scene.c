@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 const struct vpmm_ipc_block block = {0x1000000 + MIB, 9, 10 * MIB - 24, 0};
@@ -90,6 +91,47 @@ unsigned count_descriptors(void)
         n++;
     (void)closedir(folder);
     return n;
+}
+
+int connect_by_hand(void)
+{
+    struct vpmm_ipc_name name;
+    assert_true(vpmm_ipc_name_read(handle, &name));
+    int socket = vpmm_ipc_connect(name.process, name.door, vpmm_ipc_now_ms() + 10000);
+    assert_true(socket >= 0);
+    return socket;
+}
+
+struct vpmm_ipc_request make_lease(void)
+{
+    struct vpmm_ipc_name name;
+    assert_true(vpmm_ipc_name_read(handle, &name));
+    return vpmm_ipc_request_make(VPMM_IPC_LEASE, &name.block, 0, name.seal);
+}
+
+void send_request(int socket, const struct vpmm_ipc_request *request)
+{
+    assert_true(vpmm_ipc_send(socket, request, sizeof *request, NULL, 0));
+}
+
+enum vpmm_status receive_status(int socket, size_t n_expected)
+{
+    struct vpmm_ipc_reply reply;
+    int descriptors[VPMM_IPC_CHUNK];
+    size_t n;
+    assert_int_equal(
+        vpmm_ipc_receive_reply(socket, vpmm_ipc_now_ms() + 10000, &reply, descriptors, &n),
+        VPMM_OK);
+    assert_int_equal(n, n_expected);
+    for (size_t i = 0; i < n; i++)
+        (void)close(descriptors[i]);
+    return (enum vpmm_status)reply.status;
+}
+
+void expect_end(int socket)
+{
+    char byte;
+    assert_true(recv(socket, &byte, 1, 0) <= 0);
 }
 
 void end_when(vpmm_atomic64 *count, uint64_t wanted)

@@ -44,6 +44,15 @@ int scene_tear_down(void **state);
 /* What vpmm_ipc_close is to call; it counts. */
 enum vpmm_status wait_for_work(void *self, const struct vpmm_ipc_import *import);
 unsigned count_descriptors(void);
+/* A connection to the exporter, as anybody can make one who reads the name of its socket. */
+int connect_by_hand(void);
+/* The request with the seal of the handle. */
+struct vpmm_ipc_request make_lease(void);
+void send_request(int socket, const struct vpmm_ipc_request *request);
+/* The status of the reply, which brings so many descriptors; they are closed. */
+enum vpmm_status receive_status(int socket, size_t n_expected);
+/* Returns once the other side has closed the connection. */
+void expect_end(int socket);
 /* Returns once it is so: it is the serving thread that counts. */
 void end_when(vpmm_atomic64 *count, uint64_t wanted);
 

@@ -134,16 +134,18 @@ static void what_cannot_be_opened(void **state)
     memset(other, 0, sizeof other);
     assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_INVALID);
     assert_true(vpmm_ipc_name_read(handle, &name));
-    name.block.id++;
-    vpmm_ipc_name_write(&name, other);
-    assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_NOT_FOUND);
-    name.block.id--;
     name.block.bytes = 12 * MIB;
     vpmm_ipc_name_write(&name, other);
     assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_INVALID);
-    name.nonce[0] ^= 1;
+    name.block.id++;
+    vpmm_ipc_seal_make(exporter->key, &name.block, name.seal);
     vpmm_ipc_name_write(&name, other);
     assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_NOT_FOUND);
+    name.door ^= 1;
+    vpmm_ipc_name_write(&name, other);
+    assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_NOT_FOUND);
+    other[8] ^= 2;
+    assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_NOT_SUPPORTED);
     vpmm_atomic_store(&lent.is_there, 0);
     assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &address), VPMM_NOT_FOUND);
 }

@@ -108,6 +108,21 @@ static void extents_show_the_region(void **state)
     assert_int_equal(vpmm_pool_shown_extents(w.pool, address + PAGE, address + PAGE, all, 16), 0);
 }
 
+/* What an importer of the region could read besides. */
+static void what_shares_the_extents_is_told(void **state)
+{
+    (void)state;
+    uint64_t first = world_malloc(&w, 16, 1);
+    uint64_t apart = world_malloc(&w, 3, 1);
+    world_free(&w, first, VPMM_FENCE_NONE);
+    uint64_t low = world_malloc(&w, 1, 1);
+    uint64_t page = world_malloc(&w, 10, 1);
+    assert_int_equal(vpmm_pool_shared_pages(w.pool, world_address(&w, apart)), 0);
+    assert_int_equal(vpmm_pool_shared_pages(w.pool, world_address(&w, low)), 3);
+    assert_int_equal(vpmm_pool_shared_pages(w.pool, world_address(&w, page)), 2);
+    assert_int_equal(vpmm_pool_shared_pages(w.pool, 4096), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -116,6 +131,7 @@ int main(void)
         TEST(only_a_live_region_of_that_owner_is_exported),
         TEST(an_exported_region_is_claimed_and_not_cached),
         TEST(extents_show_the_region),
+        TEST(what_shares_the_extents_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

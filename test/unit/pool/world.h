@@ -49,6 +49,7 @@ struct world {
     uint64_t stream;
     uint64_t owner_id; /* of the next requests */
     uint64_t n_requests;
+    bool is_whole;     /* the next requests want extents of their own */
     bool never_spares; /* the next requests: extents move, however often */
     bool joins_fail;
     struct world_page *pages;

@@ -215,10 +215,12 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
     return !heap->free_status;
 }
 
-bool vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id)
+enum vpmm_status vpmm_heap_export(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id,
+                                  uint64_t *shared_bytes_out)
 {
     fakes_tell("export", (uint64_t)vpmm_heap_device(heap));
-    return vpmm_heap_holds(heap, address) && owner_id != 0;
+    *shared_bytes_out = 0;
+    return vpmm_heap_holds(heap, address) && owner_id != 0 ? VPMM_OK : VPMM_NOT_FOUND;
 }
 
 bool vpmm_heap_holds(const struct vpmm_heap *heap, uint64_t address)

@@ -19,6 +19,7 @@ static void defaults_reach_the_heap(void **state)
     assert_int_equal(params->spare_percent, 18);
     assert_int_equal(params->limit_bytes, 0);
     assert_false(params->free_waits);
+    assert_false(params->exports_whole);
 }
 
 static void options_reach_the_heap(void **state)

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "ipc/socket.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Linux 6.5. */
+#ifndef SO_PEERPIDFD
+#    define SO_PEERPIDFD 77
+#endif
+
+#define OVERFLOW_USER 65534u
+#define ALL_USERS 4294967295u
+
+/* False: it cannot be read. */
+static bool read_line(const char *path, char *text, size_t room)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    ssize_t n = read(file, text, room - 1);
+    (void)close(file);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* Whether every user has a number in the user namespace of this process. */
+static bool are_all_mapped(void)
+{
+    char text[128];
+    unsigned first, outside, n;
+    return read_line("/proc/self/uid_map", text, sizeof text) &&
+           sscanf(text, "%u %u %u", &first, &outside, &n) == 3 && n == ALL_USERS;
+}
+
+bool vpmm_ipc_user_is_one(uint32_t user_id)
+{
+    char text[32];
+    unsigned overflow = OVERFLOW_USER;
+    if (read_line("/proc/sys/kernel/overflowuid", text, sizeof text))
+        (void)sscanf(text, "%u", &overflow);
+    return (user_id != overflow && user_id != OVERFLOW_USER) || are_all_mapped();
+}
+
+static bool ask(int socket, struct ucred *peer_out)
+{
+    socklen_t n = sizeof *peer_out;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, peer_out, &n) == 0;
+}
+
+bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id)
+{
+    struct ucred peer;
+    return ask(socket, &peer) && peer.uid == user_id && vpmm_ipc_user_is_one(user_id);
+}
+
+/* Its number may be another process's by now, and is 0 where it has none in this pid namespace: the
+ * kernel's own descriptor is right in both cases. */
+int vpmm_ipc_peer_watch(int socket)
+{
+    struct ucred peer;
+    int process;
+    socklen_t n = sizeof process;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &n) == 0)
+        return process;
+    return ask(socket, &peer) && peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+}
