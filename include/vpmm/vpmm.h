@@ -99,6 +99,9 @@ struct vpmm_snapshot {
     uint64_t grows;      /* by new memory alone */
     uint64_t host_waits, stream_waits; /* waits for pending memory, on the host and on the device */
     uint64_t failures;                 /* left to CUDA after all */
+
+    uint64_t decayed_bytes; /* of the released, those given back because they were not needed for a
+                               while */
 };
 
 /* DONE, NOT_LOADED, NOT_ACTIVE, NO_POOL, WRONG (size_bytes is 0, say), BUSY (inside a call of CUDA

@@ -96,24 +96,31 @@ void show_size_or_default(const struct option *option, const struct vpmm_config 
         vpmm_text_string(text, option->default_text);
 }
 
-bool read_count_or_default(const struct option *option, const char *value,
-                           struct vpmm_config *config)
+/* The word that stands for 0: the default's text, or "off" where the default is a number. */
+static const char *word_of_zero(const struct option *option)
+{
+    return ends_in_digit(option->default_text) ? "off" : option->default_text;
+}
+
+bool read_count_or_word(const struct option *option, const char *value, struct vpmm_config *config)
 {
     uint64_t count = 0;
-    if (!is_default(option, value) && (!parse_count(value, &count) || count == 0))
+    bool is_word = strcmp(value, word_of_zero(option)) == 0;
+    bool may_be_zero = !is_default(option, word_of_zero(option));
+    if (!is_word && (!parse_count(value, &count) || (count == 0 && !may_be_zero)))
         return false;
     *(uint64_t *)member(option, config) = count;
     return true;
 }
 
-void show_count_or_default(const struct option *option, const struct vpmm_config *config,
-                           struct vpmm_text *text)
+void show_count_or_word(const struct option *option, const struct vpmm_config *config,
+                        struct vpmm_text *text)
 {
     uint64_t count = *(const uint64_t *)member_const(option, config);
     if (count)
         vpmm_text_decimal(text, count, 0);
     else
-        vpmm_text_string(text, option->default_text);
+        vpmm_text_string(text, word_of_zero(option));
 }
 
 bool read_pages(const struct option *option, const char *value, struct vpmm_config *config)

@@ -223,6 +223,7 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .stream_waits = vpmm_atomic_load(&heap->stream_waits),
         .failures = vpmm_atomic_load(&heap->failures),
         .trimmed_bytes = vpmm_atomic_load(&heap->trimmed_bytes),
+        .decayed_bytes = vpmm_atomic_load(&heap->decayed_bytes),
         .leased_regions = vpmm_atomic_load(&heap->leased_regions),
         .withheld_pages = vpmm_atomic_load(&heap->withheld_pages),
     };

@@ -21,6 +21,14 @@
 
 struct vpmm_heap;
 
+/* Who can be asked for device memory that this process does not hold, where a request would fail
+ * without it. `ask` is called with no lock held, may take a bounded time, and answers whether
+ * `bytes` of the device may have become free. */
+struct vpmm_neighbours {
+    void *self;
+    bool (*ask)(void *self, int device, uint64_t bytes);
+};
+
 struct vpmm_heap_params {
     int device;
     uint64_t page_bytes; /* 0: the device's granularity; otherwise a multiple of it */
@@ -39,6 +47,7 @@ struct vpmm_heap_params {
      * on. */
     bool exports_whole;
     const struct vpmm_watch *watch; /* hears of what is done with memory; NULL: nobody does */
+    const struct vpmm_neighbours *neighbours; /* NULL: there is nobody to ask */
 };
 
 /* Makes the heap of a device that has VMM, and maps `eager_pages`. NOT_SUPPORTED, NO_METADATA,
@@ -60,6 +69,7 @@ struct vpmm_mempool {
     uint32_t number;               /* maker */
     uint64_t limit_bytes;          /* maker: of its live blocks; 0: none */
     vpmm_atomic64 threshold_bytes; /* maker: what it may hold after a synchronisation */
+    vpmm_atomic32 has_threshold;   /* maker: the program chose it */
     vpmm_atomic32 is_cautious;     /* maker: what other streams freed is not asked about */
     vpmm_atomic32 follows_never;   /* maker: the program's own events put nothing in order */
     vpmm_atomic32 waits_never;     /* maker: a stream is not made to wait for another's free */
@@ -188,6 +198,26 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
  * more was held. */
 uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes);
 
+/* ---- decay: what was not needed for a while goes back (decay.c) ---- */
+
+/* The window over which need is remembered has so many slots. Time is the caller's: a slot is what
+ * lies between two looks. */
+#define VPMM_DECAY_SLOTS 8
+
+/* Whether the heap holds so much that some of it might ever decay. No lock, no driver. */
+bool vpmm_heap_may_decay(const struct vpmm_heap *heap);
+
+/* Ends a slot: learns what has completed and remembers the highest need of the slot. Every second
+ * time it also empties the front caches, because what they hold counts as needed (driver: events
+ * only). `may_record` false: it records no event, because a capture is under way. */
+void vpmm_heap_decay_look(struct vpmm_heap *heap, bool may_record);
+
+/* Gives one slice of what was not needed in the whole window back to the device: wholly free,
+ * complete extents, a bounded number of them. It keeps the highest need of the window, the larger
+ * of slack and spare beyond that, the eager pages, and at least `keep_bytes` of free memory.
+ * Zombies are unmapped where nothing else can be given back. True: there may be more. */
+bool vpmm_heap_decay_slice(struct vpmm_heap *heap, uint64_t keep_bytes);
+
 /* How far the pool goes for an allocation elsewhere that failed for lack of memory; one for all
  * tries of that allocation. `bytes`: what it asks for. `may_wait`: bare CUDA may have waited there
  * for what cudaFree left pending. `may_poll`: pending frees may be polled for. The rest begins as
@@ -226,6 +256,10 @@ bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempoo
 void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
                             uint64_t keep_bytes);
 
+/* The bytes of free memory that the program told it to keep, by the threshold it chose. */
+uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
+                                      const struct vpmm_mempool *mempool);
+
 /* The context is gone: its cudaMalloc memory is free and complete, as bare CUDA would have freed
  * it; cudaMallocAsync memory stays live. To be called after vpmm_order_context_left(..., true). */
 void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id);
@@ -244,8 +278,9 @@ struct vpmm_heap_counts {
      * only. */
     uint64_t habit_hits, fits, revives, stitches, grows;
     uint64_t host_waits, stream_waits;
-    uint64_t failures; /* mallocs that the caller had to pass on */
-    uint64_t trimmed_bytes;
+    uint64_t failures;       /* mallocs that the caller had to pass on */
+    uint64_t trimmed_bytes;  /* given back because somebody asked for it */
+    uint64_t decayed_bytes;  /* given back because it was not needed for a while */
     uint64_t leased_regions; /* now: other processes have them open */
     uint64_t withheld_pages; /* of those of them that were freed */
 };

@@ -47,7 +47,10 @@ struct vpmm_heap {
     vpmm_atomic32 n_crowded; /* requests for whose robbed lane the pool had nothing */
     vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
-    vpmm_atomic64 trimmed_bytes;
+    vpmm_atomic64 trimmed_bytes, decayed_bytes;
+    /* decay.c: the highest needs of the last slots, in pages; the next one is kept at `slot`. */
+    uint64_t need_pages_highs[VPMM_DECAY_SLOTS];
+    uint32_t decay_slot;
     struct vpmm_lease *leases; /* LEASES_MAX of them, in one mapping; NULL: there never was one */
     vpmm_atomic32 gives_whole; /* extents of their own to blocks of cudaMalloc */
     vpmm_atomic64 n_leases;    /* in use: the first ones */
@@ -184,6 +187,14 @@ void vpmm_heap_free_for_good(struct vpmm_heap *heap, uint64_t address,
 /* Unmaps zombies whose fences are complete, oldest first, until `pages` are unmapped or no more can
  * be. */
 void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages);
+
+/* Removals carried out between two looks at the bookkeeping. */
+#define VPMM_REMOVALS_MAX 64
+/* Between begin and end of an edit, with the lock held: drops it for the driver calls. At most
+ * VPMM_REMOVALS_MAX. Returns the pages removed. `unheld_bytes`, or NULL, grows by what is held no
+ * more of removals that name no extent. */
+uint64_t vpmm_heap_remove(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n,
+                          uint64_t *unheld_bytes);
 
 /* ---- ladder.c ---- */
 

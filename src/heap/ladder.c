@@ -186,6 +186,28 @@ static void trim_default_pool(const struct vpmm_heap *heap)
     driver->capture_restore(driver->self, mode);
 }
 
+/* What the pool itself has pending, or what is in transit. */
+static enum vpmm_status wait_for_own(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    enum vpmm_status status = wait_on_host(serving, address_out);
+    if (status == VPMM_NO_MEMORY && serving->request->stream &&
+        may_wait_on_device(serving->request))
+        status = wait_on_device(serving, address_out);
+    if (status == VPMM_NO_MEMORY)
+        status = poll_for_a_while(serving, address_out);
+    return status;
+}
+
+/* At the limit nobody else's memory would help. */
+static bool ask_neighbours(const struct vpmm_serving *serving)
+{
+    const struct vpmm_heap *heap = serving->heap;
+    const struct vpmm_neighbours *neighbours = heap->params.neighbours;
+    return neighbours && !serving->is_limited &&
+           neighbours->ask(neighbours->self, heap->params.device,
+                           serving->want.pages * heap->page_bytes);
+}
+
 enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
@@ -196,13 +218,9 @@ enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving, uint64_t *addre
     if (!serving->is_limited)
         trim_default_pool(heap);
     enum vpmm_status status = try_again(serving, address_out);
-    if (status != VPMM_NO_MEMORY || !could_suffice(serving))
-        return status;
-    status = wait_on_host(serving, address_out);
-    if (status == VPMM_NO_MEMORY && serving->request->stream &&
-        may_wait_on_device(serving->request))
-        status = wait_on_device(serving, address_out);
-    if (status == VPMM_NO_MEMORY)
-        status = poll_for_a_while(serving, address_out);
+    if (status == VPMM_NO_MEMORY && could_suffice(serving))
+        status = wait_for_own(serving, address_out);
+    if (status == VPMM_NO_MEMORY && ask_neighbours(serving))
+        status = try_again(serving, address_out);
     return status;
 }

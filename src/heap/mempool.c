@@ -7,6 +7,7 @@ void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t l
     mempool->number = number;
     mempool->limit_bytes = limit_bytes;
     vpmm_atomic_store(&mempool->threshold_bytes, UINT64_MAX);
+    vpmm_atomic_store(&mempool->has_threshold, 0);
     vpmm_atomic_store(&mempool->is_cautious, 0);
     vpmm_atomic_store(&mempool->follows_never, 0);
     vpmm_atomic_store(&mempool->waits_never, 0);
@@ -129,6 +130,19 @@ static uint64_t live_bytes(const struct vpmm_heap *heap, const struct vpmm_mempo
     vpmm_pool_totals(heap->pool, &totals);
     uint64_t others = vpmm_pool_other_pages(heap->pool);
     return totals.live_pages > others ? (totals.live_pages - others) * heap->page_bytes : 0;
+}
+
+uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
+                                      const struct vpmm_mempool *mempool)
+{
+    uint64_t used = used_bytes(heap, mempool->number);
+    uint64_t kept = reserved_bytes(heap, mempool, used);
+    uint64_t threshold_bytes = vpmm_atomic_load(&mempool->threshold_bytes);
+    if (!vpmm_atomic_load(&mempool->has_threshold))
+        return 0;
+    kept = kept < threshold_bytes ? kept : threshold_bytes;
+    uint64_t live = live_bytes(heap, mempool, used);
+    return kept > live ? kept - live : 0;
 }
 
 /* What of a pool of the program could not go back yet it goes on reserving, as long as there is

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap/internal.h"
 
-/* Removals carried out between two looks at the bookkeeping. */
-#define BATCH 64
+/* So many zombies are unmapped at a time for the sake of one request. */
 #define SMALL_BATCH 4
 
 bool vpmm_heap_settle(struct vpmm_heap *heap)
@@ -57,12 +56,10 @@ static enum vpmm_removal_outcome carry_out_removal(struct vpmm_heap *heap,
     return driver->unmap(driver->self, removal->address, bytes) ? VPMM_STUCK : VPMM_REMOVED;
 }
 
-/* With the lock held: drops it for the driver calls. Returns the pages removed. `unheld_bytes`, or
- * NULL, grows by what is held no more of removals that name no extent. */
-static uint64_t remove_batch(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n,
-                             uint64_t *unheld_bytes)
+uint64_t vpmm_heap_remove(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n,
+                          uint64_t *unheld_bytes)
 {
-    enum vpmm_removal_outcome outcomes[BATCH];
+    enum vpmm_removal_outcome outcomes[VPMM_REMOVALS_MAX];
     uint64_t pages = 0;
     vpmm_lock_give(&heap->lock);
     for (size_t i = 0; i < n; i++) {
@@ -87,24 +84,25 @@ void vpmm_heap_free_for_good(struct vpmm_heap *heap, uint64_t address,
                              struct vpmm_removal *removals, size_t room)
 {
     size_t n = vpmm_pool_free_and_take(heap->pool, address, removals, room);
-    for (size_t i = 0; i < n; i += BATCH)
-        (void)remove_batch(heap, removals + i, n - i < BATCH ? n - i : BATCH, NULL);
+    for (size_t i = 0; i < n; i += VPMM_REMOVALS_MAX)
+        (void)vpmm_heap_remove(heap, removals + i,
+                               n - i < VPMM_REMOVALS_MAX ? n - i : VPMM_REMOVALS_MAX, NULL);
 }
 
 void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 {
-    struct vpmm_removal removals[BATCH];
+    struct vpmm_removal removals[VPMM_REMOVALS_MAX];
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, NULL, false);
     vpmm_edit_begin(heap);
     size_t n = 1;
     for (uint64_t taken = 0; taken < pages && n > 0;) {
-        size_t room = pages == UINT64_MAX ? BATCH : SMALL_BATCH;
+        size_t room = pages == UINT64_MAX ? VPMM_REMOVALS_MAX : SMALL_BATCH;
         n = vpmm_pool_take_zombies(heap->pool, &view.view, removals, room);
         for (size_t i = 0; i < n; i++)
             taken += removals[i].pages;
         if (n)
-            (void)remove_batch(heap, removals, n, NULL);
+            (void)vpmm_heap_remove(heap, removals, n, NULL);
     }
     vpmm_edit_end(heap);
 }
@@ -125,11 +123,11 @@ void vpmm_heap_reap(struct vpmm_heap *heap)
 /* Another try at the unmaps that failed, one each. Returns the pages unmapped. */
 static uint64_t reap_quarantined(struct vpmm_heap *heap)
 {
-    struct vpmm_removal removals[BATCH];
+    struct vpmm_removal removals[VPMM_REMOVALS_MAX];
     vpmm_edit_begin(heap);
-    size_t n = vpmm_pool_take_quarantined(heap->pool, removals, BATCH);
+    size_t n = vpmm_pool_take_quarantined(heap->pool, removals, VPMM_REMOVALS_MAX);
     uint64_t unheld_bytes = 0;
-    uint64_t pages = n ? remove_batch(heap, removals, n, &unheld_bytes) : 0;
+    uint64_t pages = n ? vpmm_heap_remove(heap, removals, n, &unheld_bytes) : 0;
     vpmm_edit_end(heap);
     vpmm_heap_tell_release(heap, unheld_bytes);
     return pages;
@@ -137,7 +135,7 @@ static uint64_t reap_quarantined(struct vpmm_heap *heap)
 
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
 {
-    struct vpmm_removal removals[BATCH];
+    struct vpmm_removal removals[VPMM_REMOVALS_MAX];
     uint64_t wanted_pages = bytes / heap->page_bytes + (bytes % heap->page_bytes != 0);
     uint64_t removed_pages = 0;
     vpmm_heap_reap(heap);
@@ -145,9 +143,9 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     vpmm_edit_begin(heap);
     uint64_t progress = 1;
     while (removed_pages < wanted_pages && progress) {
-        size_t n =
-            vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages, removals, BATCH);
-        progress = n ? remove_batch(heap, removals, n, NULL) : 0;
+        size_t n = vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages, removals,
+                                          VPMM_REMOVALS_MAX);
+        progress = n ? vpmm_heap_remove(heap, removals, n, NULL) : 0;
         removed_pages += progress;
     }
     vpmm_edit_end(heap);

@@ -89,7 +89,7 @@ struct vpmm_counters {
     vpmm_atomic64 waiting_pages, claimed_pages; /* see struct vpmm_pool_totals */
     struct vpmm_tally tally;
     vpmm_atomic64 extents, held_pages, mappings;
-    vpmm_atomic64 live_pages_peak, held_pages_peak;
+    vpmm_atomic64 live_pages_peak, held_pages_peak, need_pages_high;
     vpmm_atomic64 moved_pages, created_pages, released_pages;
 };
 

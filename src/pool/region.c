@@ -77,10 +77,20 @@ struct vpmm_content vpmm_region_content(const struct vpmm_region *region)
     return (struct vpmm_content){view.state, view.fence, age, view.owner};
 }
 
-/* Too high by what front caches hold is a sum that no peak may become. */
+/* What front caches hold counts as needed: they may make it live again without coming by here. */
+static void note_need(struct vpmm_pool *pool, uint64_t live_pages)
+{
+    struct vpmm_counters *counters = &pool->counters;
+    uint64_t need = live_pages + vpmm_atomic_load(&counters->waiting_pages);
+    if (need > vpmm_atomic_load(&counters->need_pages_high))
+        vpmm_atomic_store(&counters->need_pages_high, need);
+}
+
+/* The live total includes what front caches hold. That is subtracted before a peak is recorded. */
 static void note_live(struct vpmm_pool *pool, uint64_t pages)
 {
     struct vpmm_share_sum sum;
+    note_need(pool, pages);
     if (pages <= vpmm_atomic_load(&pool->counters.live_pages_peak))
         return;
     vpmm_shares_sum(pool, &sum);

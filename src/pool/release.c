@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/internal.h"
+#include "pool/surplus.h"
 
 #include <assert.h>
 
@@ -53,12 +54,24 @@ static const struct vpmm_extent *next_releasable(const struct vpmm_pool *pool,
     return NULL;
 }
 
-static size_t take_from(struct vpmm_pool *pool, const struct vpmm_span *span, uint64_t pages,
+/* Extents are taken until they amount to `enough` pages; never to more than `most`. */
+struct quota {
+    uint64_t enough, most;
+};
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* Where `most` is less than the region has, its upper end goes, because requests take the lower
+ * one: all extents that begin there amount to no more. */
+static size_t take_from(struct vpmm_pool *pool, const struct vpmm_span *span, struct quota *quota,
                         struct vpmm_removal *removals_out, size_t room)
 {
     size_t n = 0;
-    uint64_t page = span->page;
-    for (uint64_t taken = 0; taken < pages && n < room;) {
+    uint64_t page = span->page + less(span->pages, quota->most);
+    while (quota->enough > 0 && n < room) {
         const struct vpmm_extent *extent = next_releasable(pool, span, &page);
         if (!extent || vpmm_table_reserve(&pool->regions, 2))
             break;
@@ -67,7 +80,8 @@ static size_t take_from(struct vpmm_pool *pool, const struct vpmm_span *span, ui
         vpmm_region_make_busy(pool, &whole);
         removals_out[n++] = (struct vpmm_removal){vpmm_root_address(pool, whole.root, whole.page),
                                                   whole.pages, extent->handle};
-        taken += whole.pages;
+        quota->enough = less(quota->enough, whole.pages);
+        quota->most -= whole.pages;
     }
     return n;
 }
@@ -98,26 +112,56 @@ size_t vpmm_pool_free_and_take(struct vpmm_pool *pool, uint64_t address,
 {
     struct vpmm_span span = claimed_span(pool, address);
     vpmm_pool_free(pool, address, VPMM_FENCE_NONE, 0);
-    return take_from(pool, &span, UINT64_MAX, removals_out, room);
+    struct quota all = {UINT64_MAX, UINT64_MAX};
+    return take_from(pool, &span, &all, removals_out, room);
 }
 
 /* Down the tree by size: what is left of a region is met again further down, and has nothing more
  * to give. */
-size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
-                              struct vpmm_removal *removals_out, size_t room)
+static size_t take(struct vpmm_pool *pool, struct quota quota, struct vpmm_removal *removals_out,
+                   size_t room)
 {
     size_t n = 0;
     uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);
-    while (number && n < room && pages > 0) {
+    while (number && n < room && quota.enough > 0) {
         VPMM_STEP();
         struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
-        size_t taken = take_from(pool, &span, pages, removals_out + n, room - n);
-        for (; taken > 0; taken--, n++)
-            pages -= removals_out[n].pages < pages ? removals_out[n].pages : pages;
+        n += take_from(pool, &span, &quota, removals_out + n, room - n);
         number = vpmm_index_below(&pool->complete, 0, span.pages,
                                   vpmm_root_address(pool, span.root, span.page));
     }
     return n;
+}
+
+size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
+                              struct vpmm_removal *removals_out, size_t room)
+{
+    return take(pool, (struct quota){pages, UINT64_MAX}, removals_out, room);
+}
+
+size_t vpmm_pool_take_surplus(struct vpmm_pool *pool, uint64_t surplus_pages, uint64_t pages,
+                              struct vpmm_removal *removals_out, size_t room)
+{
+    return take(pool, (struct quota){pages, surplus_pages}, removals_out, room);
+}
+
+uint64_t vpmm_pool_need_pages(const struct vpmm_pool *pool)
+{
+    const struct vpmm_counters *counters = &pool->counters;
+    return vpmm_atomic_load(&counters->pages[VPMM_REGION_LIVE]) +
+           vpmm_atomic_load(&counters->waiting_pages);
+}
+
+uint64_t vpmm_pool_need_pages_high(const struct vpmm_pool *pool)
+{
+    uint64_t high = vpmm_atomic_load(&pool->counters.need_pages_high);
+    uint64_t now = vpmm_pool_need_pages(pool);
+    return high > now ? high : now;
+}
+
+void vpmm_pool_need_restart(struct vpmm_pool *pool)
+{
+    vpmm_atomic_store(&pool->counters.need_pages_high, vpmm_pool_need_pages(pool));
 }
 
 /* What a quarantined range shows cannot be given back; which extents these are, only a walk tells.

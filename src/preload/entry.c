@@ -8,6 +8,7 @@
 #include "observe/log.h"
 #include "preload/idle.h"
 #include "preload/ipc.h"
+#include "preload/neighbour.h"
 #include "preload/original.h"
 #include "preload/passing.h"
 #include "preload/pitch.h"
@@ -36,6 +37,8 @@ struct vpmm_world {
     _Atomic(CUcontext) primaries[VPMM_DEVICES_MAX];
     struct vpmm_pitches pitches;
     struct vpmm_idler idler;
+    struct vpmm_asker asker;
+    struct vpmm_neighbours neighbours;
     struct vpmm_tracing tracing;
     atomic_uint n_dumps; /* asked for since nobody was writing one */
 };
@@ -152,15 +155,23 @@ static void end_threads(void)
         vpmm_ipc_end(world->ipc);
 }
 
+/* Threads of ours must end before the driver does: where that cannot be had, there are none. */
 static void meet_first_heap(void *self)
 {
     struct vpmm_world *world = self;
     install_handler(world);
     say_complaints(&world->complaints);
-    bool has_end = (!world->config.idle_ms && !world->ipc) || atexit(end_threads) == 0;
-    if (world->config.idle_ms &&
-        (!has_end || !vpmm_idler_start(&world->idler, world->router, world->config.idle_ms)))
+    if (atexit(end_threads) != 0)
+        vpmm_idler_end(&world->idler);
+    if (world->config.idle_ms && !vpmm_idler_start(&world->idler, world->router, &world->config))
         vpmm_log(VPMM_LOG_IS_WARNING, "VPMM_IDLE_MS has no effect: no thread can be had for it");
+}
+
+static void meet_large_heap(void *self)
+{
+    struct vpmm_world *world = self;
+    if (world->config.decay_ms && !vpmm_idler_start(&world->idler, world->router, &world->config))
+        vpmm_log(VPMM_LOG_IS_INFO, "VPMM_DECAY_MS has no effect: no thread can be had for it");
 }
 
 /* Whatever of it was made. */
@@ -176,7 +187,7 @@ static void discard(struct vpmm_world *world)
 /* Reads the options, and makes the router if they and the driver allow it. */
 static bool furnish(struct vpmm_world *world)
 {
-    const struct vpmm_first_heap first_heap = {world, meet_first_heap};
+    const struct vpmm_first_heap first_heap = {world, meet_first_heap, meet_large_heap};
     vpmm_config_read(&world->config, &world->complaints, NULL);
     if (world->config.disable || !world->config.active)
         return vpmm_passed_because(&passed, VPMM_ROUTE_DISABLED);
@@ -191,6 +202,9 @@ static bool furnish(struct vpmm_world *world)
     if (vpmm_router_create(&world->config, &world->driver, memory, &first_heap, &world->router) !=
         VPMM_OK)
         return false;
+    world->neighbours = (struct vpmm_neighbours){&world->asker, vpmm_neighbours_ask};
+    if (world->config.decay_ms)
+        vpmm_router_neighbours(world->router, &world->neighbours);
     if (world->config.trace_path[0])
         vpmm_router_watch(world->router, vpmm_tracing_watch(&world->tracing, world->router));
     struct vpmm_ipc_lender lender = vpmm_ipc_lender_of(world->router);

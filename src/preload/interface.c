@@ -93,6 +93,7 @@ static void count_state(const struct vpmm_heap_account *account, uint64_t page_b
 static void count_served(const struct vpmm_heap_counts *counts, struct vpmm_snapshot *all)
 {
     all->trimmed_bytes = counts->trimmed_bytes;
+    all->decayed_bytes = counts->decayed_bytes;
     all->mallocs = counts->mallocs;
     all->frees = counts->frees;
     all->cache_hits = counts->cache_hits;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+/* ---- which one is meant ---- */
+
 struct vpmm_mempool *vpmm_entry_mempool(struct vpmm_router *router, CUmemoryPool pool,
                                         int *device_out)
 {

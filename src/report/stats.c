@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* The last figure is the audit's, which only the process itself can make. */
-#define FIGURES 34
+#define FIGURES 35
 #define FIGURES_SEEN (FIGURES - 1)
 struct figures {
     struct vpmm_stats_row rows[FIGURES];
@@ -89,6 +89,8 @@ static void fill_figures(const struct vpmm_report_device *device, uint64_t broke
         {"moved_bytes", "moved", totals->moved_pages * page_bytes, true, 0},
         {"released_bytes", "released", totals->released_pages * page_bytes, true, 0},
         {"trimmed_bytes", "trimmed (released on request)", counts->trimmed_bytes, true, 0},
+        {"decayed_bytes", "decayed (released, not needed for a while)", counts->decayed_bytes, true,
+         0},
         {"mallocs", "mallocs", counts->mallocs, false, 0},
         {"frees", "frees", counts->frees, false, 0},
         {"cache_hits", "cache (served from the front cache)", counts->cache_hits, false,

@@ -203,6 +203,7 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
     struct vpmm_heap_params params = heap_params(config, number, device);
     struct vpmm_heap *heap;
     params.watch = router->watch;
+    params.neighbours = router->neighbours;
     vpmm_router_context_made(router, number);
     enum vpmm_status status =
         vpmm_heap_create(&params, router->driver, router->order, router->memory, &heap);

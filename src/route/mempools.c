@@ -144,16 +144,31 @@ void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool 
                                 enum vpmm_mempool_policy policy, uint64_t value)
 {
     vpmm_lock_take(&router->lock);
-    if (policy == VPMM_MEMPOOL_THRESHOLD)
+    if (policy == VPMM_MEMPOOL_THRESHOLD) {
         vpmm_atomic_store(&mempool->threshold_bytes, value);
-    else if (policy == VPMM_MEMPOOL_CAUTIOUS)
+        vpmm_atomic_store(&mempool->has_threshold, 1);
+    } else if (policy == VPMM_MEMPOOL_CAUTIOUS) {
         vpmm_atomic_store(&mempool->is_cautious, value != 0);
-    else if (policy == VPMM_MEMPOOL_UNLED)
+    } else if (policy == VPMM_MEMPOOL_UNLED) {
         vpmm_atomic_store(&mempool->follows_never, value != 0);
-    else
+    } else {
         vpmm_atomic_store(&mempool->waits_never, value != 0);
+    }
     count_watched(router);
     vpmm_lock_give(&router->lock);
+}
+
+uint64_t vpmm_router_kept_bytes(struct vpmm_router *router, struct vpmm_heap *heap)
+{
+    int device = vpmm_heap_device(heap);
+    uint32_t end = vpmm_atomic_load(&router->end_mempools);
+    uint64_t bytes = vpmm_heap_mempool_kept_bytes(heap, &router->devices[device].default_mempool);
+    for (uint32_t i = VPMM_MEMPOOL_FIRST; i < end; i++) {
+        const struct made_mempool *made = &router->mempools[i];
+        if (vpmm_atomic_load(&made->is_alive) && device_of(made) == device)
+            bytes += vpmm_heap_mempool_kept_bytes(heap, &made->mempool);
+    }
+    return bytes;
 }
 
 static void synchronise(struct vpmm_heap *heap, struct vpmm_mempool *mempool)

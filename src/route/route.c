@@ -45,6 +45,11 @@ void vpmm_router_watch(struct vpmm_router *router, const struct vpmm_watch *watc
     router->watch = watch;
 }
 
+void vpmm_router_neighbours(struct vpmm_router *router, const struct vpmm_neighbours *neighbours)
+{
+    router->neighbours = neighbours;
+}
+
 struct vpmm_order *vpmm_router_order(struct vpmm_router *router)
 {
     return router->order;
@@ -193,6 +198,7 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
         return VPMM_ROUTE_POOL_LIMIT;
     status = vpmm_heap_malloc(heap, &wanted, address_out);
     end_with(heap, &wanted);
+    vpmm_router_note_held(router, heap);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
         vpmm_router_tell_full(router, heap, request);

@@ -70,6 +70,9 @@ struct vpmm_router;
 struct vpmm_first_heap {
     void *self;
     void (*call)(void *self); /* NULL: nothing */
+    /* What to do when a heap first holds so much that some of it may decay; under the same terms.
+     * NULL: nothing. */
+    void (*call_large)(void *self);
 };
 
 /* NO_METADATA. All arguments outlive the router (`first_heap` is copied). No driver call is made.
@@ -84,6 +87,9 @@ void vpmm_router_destroy(struct vpmm_router *router);
 
 /* From now on `watch` hears what heaps do that are not made yet; it outlives the router. */
 void vpmm_router_watch(struct vpmm_router *router, const struct vpmm_watch *watch);
+
+/* Heaps that are not made yet may ask `neighbours`, which outlives the router. */
+void vpmm_router_neighbours(struct vpmm_router *router, const struct vpmm_neighbours *neighbours);
 
 struct vpmm_route_request {
     uint64_t bytes;
@@ -179,6 +185,12 @@ struct vpmm_quiet {
 /* Gives back what pools hold that are idle now, and then again after as many looks: a free whose
  * work was not complete may be by then. Needs no current context. */
 void vpmm_router_give_back(struct vpmm_router *router, struct vpmm_quiet *quiet);
+
+/* Decay: gives back what was not needed for a while, slice by slice (vpmm_heap_decay_slice). Looks
+ * are the clock: one thread ends a slot of every heap's window by `is_look`, at equal intervals,
+ * and calls again soon where the answer is true: there may be more to give back. Memory that the
+ * program told a memory pool to keep stays. Needs no current context. */
+bool vpmm_router_decay(struct vpmm_router *router, bool is_look);
 
 /* What the program asks of a device's heap by the public interface: vpmm_heap_trim_to and
  * vpmm_heap_synchronize, where the calling thread's captures are none the worse for it. The former

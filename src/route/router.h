@@ -44,7 +44,8 @@ struct vpmm_router {
     const struct vpmm_driver *driver;
     const struct vpmm_memory *memory;
     struct vpmm_first_heap first_heap;
-    const struct vpmm_watch *watch; /* NULL: nobody listens */
+    const struct vpmm_watch *watch;           /* NULL: nobody listens */
+    const struct vpmm_neighbours *neighbours; /* NULL: there is nobody to ask */
     struct vpmm_order *order;
 
     struct vpmm_lock lock;
@@ -55,6 +56,7 @@ struct vpmm_router {
                                   known */
     vpmm_atomic32 is_unconnected; /* two of these devices cannot reach each other */
     vpmm_atomic32 n_heaps;
+    vpmm_atomic32 may_decay;                             /* some heap has held so much once */
     _Atomic(struct vpmm_heap *) heaps[VPMM_DEVICES_MAX]; /* in the order in which they were made */
     vpmm_atomic64 counts[2][VPMM_ROUTE_COUNT];           /* by is_async */
     vpmm_atomic32 n_watched;    /* memory pools to which a synchronisation makes a difference */
@@ -68,6 +70,12 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_router_learn(struct vpmm_router *router, i
 
 /* Of a new router: every device's current memory pool is its default one. */
 void vpmm_router_mempools_init(struct vpmm_router *router);
+
+/* The bytes of free memory that the program told memory pools of the heap's device to keep. */
+uint64_t vpmm_router_kept_bytes(struct vpmm_router *router, struct vpmm_heap *heap);
+
+/* Tells the first time that a heap holds enough for some of it to decay (decay.c). */
+void vpmm_router_note_held(struct vpmm_router *router, const struct vpmm_heap *heap);
 
 /* The heap of a known device, made if need be (driver). NOT_SUPPORTED, now and for ever, or what
  * else kept it from being made this time. */

@@ -234,6 +234,13 @@ SHARING = [
     _python("PyTorch, tensors between processes", "torch_sharing", "torch", part="sharing"),
 ]
 
+# A process that works on with little lets a neighbour have what it took before, and is not slowed down by it.
+NEIGHBOUR = [
+    _cuda("neighbour", "neighbour", name=f"neighbour, {neighbour}, {how}", arguments=(neighbour, how), alone=True,
+          serves=None, passes=None, bars=(Bar("refused_s", "at most 4", 4.0), Bar("rate_percent", "at least 95", least=95.0)))
+    for neighbour in ("bare", "alike") for how in ("whole", "blocks")
+]
+
 
 def _conforms(source: str, name: str = "", cudart: str = STATIC, table: str = "", **more: object) -> Program:
     return Program("conformance", name or source, source, cudart=cudart, differs_as=table or source, serves=None,
@@ -254,7 +261,7 @@ CONFORMANCE = [
 ]
 
 PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *SHARING,
-                           *TWO, *CONFORMANCE]
+                           *NEIGHBOUR, *TWO, *CONFORMANCE]
 
 # Of all runs of a part; other parts have the default.
 PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0, "conformance": 540.0}

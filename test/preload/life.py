@@ -148,12 +148,41 @@ class Idle(Life):
         self.assertEqual(self.scene("idle_pending", VPMM_IDLE_MS=4).output, "asked 1\nreleased meanwhile 0\ngoes back 1\n")
 
     def test_a_child_has_no_such_thread(self):
-        run = self.scene("idle_fork", VPMM_IDLE_MS=20)
+        run = self.scene("idle_fork", VPMM_IDLE_MS=20, VPMM_DECAY_MS="off")
         self.assertEqual(run.output, "threads of the child: 1\nchild 0\ngoes back 1\n")
 
     def test_the_process_ends_whatever_it_does(self):
         for _ in range(10):
-            run = self.scene("idle_end", VPMM_IDLE_MS=1)
+            run = self.scene("idle_end", VPMM_IDLE_MS=1, VPMM_DECAY_MS="off")
+            self.assertEqual((run.errors, run.statistics[0]["devices"][0]["audit"]), ("", 0))
+
+
+class Decay(Life):
+    def test_what_is_not_needed_for_a_while_goes_back_from_a_busy_program(self):
+        run = self.scene("decay", VPMM_DECAY_MS=40)
+        self.assertEqual(run.output, "goes back 1\nthreads more: 1, their blocked signals: fffffffe7ffbfeff\n")
+        device = run.statistics[0]["devices"][0]
+        self.assertGreaterEqual(device["decayed_bytes"], 64 * MIB)
+        self.assertEqual((device["trimmed_bytes"], device["audit"], run.errors), (0, 0, ""))
+
+    def test_it_is_on_by_default_and_can_be_switched_off(self):
+        self.assertEqual(self.scene("large").output, "threads more: 1\n")
+        for value in 0, "off":
+            run = self.as_bare("large", VPMM_DECAY_MS=value)
+            self.assertEqual(run.output, "threads more: 0\n")
+            self.assertEqual(run.statistics[0]["devices"][0]["decayed_bytes"], 0)
+
+    def test_both_options_share_a_thread(self):
+        run = self.scene("idle", VPMM_IDLE_MS=20, VPMM_DECAY_MS=8)
+        self.assertEqual(run.output, "goes back 1\nthreads more: 1, their blocked signals: fffffffe7ffbfeff\n")
+
+    def test_a_child_has_no_such_thread(self):
+        run = self.scene("idle_fork", VPMM_DECAY_MS=40)
+        self.assertEqual(run.output, "threads of the child: 1\nchild 0\ngoes back 1\n")
+
+    def test_the_process_ends_whatever_it_does(self):
+        for _ in range(10):
+            run = self.scene("idle_end", VPMM_DECAY_MS=1)
             self.assertEqual((run.errors, run.statistics[0]["devices"][0]["audit"]), ("", 0))
 
 

@@ -40,7 +40,7 @@ static void prepare(void)
                                          .extent_pages_max = 1,
                                          .slack = {.value = 4 * DEVICE_PAGE_BYTES},
                                          .active = true};
-    struct vpmm_first_heap first = {world, note_first};
+    struct vpmm_first_heap first = {world, note_first, NULL};
     expect(!vpmm_router_create(&world->config, &world->device->driver, &schedule_memory, &first,
                                &world->router));
     stage_count_order(vpmm_router_order(world->router));

@@ -27,10 +27,10 @@ MAY_INCLUDE = {
 # The headers of a folder that others may see; base is all facade.
 FACADES = {
     "driver": ["driver.h", "cuda.h"],
-    "pool": ["export.h", "pool.h"],
+    "pool": ["export.h", "pool.h", "surplus.h"],
     "order": ["order.h"],
     "heap": ["heap.h"],
-    "ipc": ["ipc.h"],
+    "ipc": ["appeal.h", "ipc.h"],
     "config": ["config.h"],
     "observe": ["log.h", "dump.h", "stats.h"],
     "route": ["route.h"],

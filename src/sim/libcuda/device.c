@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Initialisation, versions, devices, peers. */
+#define _POSIX_C_SOURCE 200809L
 #include "sim/libcuda/machine.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 CUresult CUDAAPI cuInit(unsigned flags)
 {
@@ -55,6 +57,7 @@ static CUresult total_of(struct sim *sim, size_t *bytes_out, CUdevice device)
     return result;
 }
 
+/* Every process has a machine of its own, so no two have a device in common. */
 static CUresult uuid_of(struct sim *sim, CUuuid *uuid_out, CUdevice device)
 {
     if (!uuid_out)
@@ -63,6 +66,8 @@ static CUresult uuid_of(struct sim *sim, CUuuid *uuid_out, CUdevice device)
     if (result == CUDA_SUCCESS) {
         memset(uuid_out, 0x51, sizeof(*uuid_out));
         uuid_out->bytes[0] = (char)device;
+        pid_t process = getpid();
+        memcpy(uuid_out->bytes + 4, &process, sizeof process);
     }
     return result;
 }

@@ -56,6 +56,7 @@ static void start(void)
 
 /* ---- memory that goes back ---- */
 
+/* `blocked_out`, or NULL: the signals that our thread blocks. */
 static unsigned count_tasks(char blocked_out[128])
 {
     unsigned n = 0;
@@ -71,7 +72,7 @@ static unsigned count_tasks(char blocked_out[128])
             is_ours |= strcmp(line, "Name:\tvpmm-idle\n") == 0;
             (void)sscanf(line, "SigBlk: %63s", signals);
         }
-        if (is_ours)
+        if (is_ours && blocked_out)
             (void)strcpy(blocked_out, signals);
         if (file)
             (void)fclose(file);
@@ -79,6 +80,13 @@ static unsigned count_tasks(char blocked_out[128])
     if (folder)
         (void)closedir(folder);
     return n;
+}
+
+static void tell_threads(unsigned before)
+{
+    char blocked[128] = "none";
+    printf("threads more: %u, their blocked signals: ", count_tasks(blocked) - before);
+    printf("%s\n", blocked);
 }
 
 /* Until the simulated device is asked so often for that, however long the machine takes. */
@@ -112,25 +120,55 @@ static void use_memory(void)
     must(cuStreamSynchronize(NULL));
 }
 
+static void use_much(void)
+{
+    CUdeviceptr address;
+    must(cuMemAlloc(&address, 1024 * MIB));
+    must(cuMemFree(address));
+}
+
 static void scene_idle(void)
 {
-    char blocked[128] = "none";
     start();
-    unsigned before = count_tasks(blocked);
+    unsigned before = count_tasks(NULL);
     use_memory();
     printf("goes back %d\n", all_goes_back());
-    printf("threads more: %u, their blocked signals: ", count_tasks(blocked) - before);
-    printf("%s\n", blocked);
+    tell_threads(before);
     use_memory();
+}
+
+/* Frees a peak and works on with less, so that it never counts as idle; then has the peak again. */
+static void scene_decay(void)
+{
+    start();
+    unsigned before = count_tasks(NULL);
+    use_much();
+    for (int n = 0; n < PATIENCE_MS && !vpmm_sim_calls("cuMemRelease"); n++) {
+        use_memory();
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    printf("goes back %d\n", goes_back());
+    tell_threads(before);
+    use_much();
+}
+
+/* How many threads there are more once memory was used. */
+static void count_after(void (*use)(void))
+{
+    start();
+    unsigned before = count_tasks(NULL);
+    use();
+    printf("threads more: %u\n", count_tasks(NULL) - before);
+}
+
+static void scene_large(void)
+{
+    count_after(use_much);
 }
 
 static void scene_quiet(void)
 {
-    char blocked[128] = "none";
-    start();
-    unsigned before = count_tasks(blocked);
-    use_memory();
-    printf("threads more: %u\n", count_tasks(blocked) - before);
+    count_after(use_memory);
 }
 
 /* A capture that any careless call of another thread would end. What goes back meanwhile was asked
@@ -168,15 +206,15 @@ static void scene_idle_pending(void)
     printf("goes back %d\n", goes_back());
 }
 
+/* What was used goes back in the parent, whose child has no thread for it. */
 static void scene_idle_fork(void)
 {
     start();
-    use_memory();
+    use_much();
     (void)fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        char blocked[128] = "none";
-        printf("threads of the child: %u\n", count_tasks(blocked));
+        printf("threads of the child: %u\n", count_tasks(NULL));
         exit(0);
     }
     int status = -1;
@@ -190,7 +228,7 @@ static void scene_idle_end(void)
 {
     start();
     for (int i = 0; i < 50; i++) {
-        use_memory();
+        use_much();
         (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }
@@ -336,7 +374,8 @@ static const struct {
     void (*run)(void);
 } scenes[] = {SCENE(idle),      SCENE(quiet),    SCENE(idle_capture), SCENE(idle_pending),
               SCENE(idle_fork), SCENE(idle_end), SCENE(late_frees),   SCENE(quick_exit),
-              SCENE(exec),      SCENE(plugin),   SCENE(threads_end),  SCENE(streams)};
+              SCENE(exec),      SCENE(plugin),   SCENE(threads_end),  SCENE(streams),
+              SCENE(decay),     SCENE(large)};
 
 int main(int n, char **arguments)
 {

@@ -57,6 +57,7 @@ void assert_defaults(void)
     assert_int_equal(config.spare_percent, 18);
     assert_int_equal(config.limit.value, 0);
     assert_int_equal(config.idle_ms, 0);
+    assert_int_equal(config.decay_ms, 2500);
     assert_false(config.free_sync);
     assert_true(config.ipc);
     assert_false(config.ipc_refuses_shared);

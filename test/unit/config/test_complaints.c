@@ -39,7 +39,7 @@ static void a_bad_value_gets_the_default_and_one_full_sentence(void **state)
         "VPMM_FREE_SYNC=TRUE!", "VPMM_IPC=2",          "VPMM_DUMP_SIGNAL=HUP",
         "VPMM_DUMP_SIGNAL=10",  "VPMM_DUMP=stdout",    "VPMM_DUMP_FORMAT=xml",
         "VPMM_STATS=josn",      "VPMM_STATS=2",        "VPMM_LOG=verbose",
-        "VPMM_DISABLE=please",
+        "VPMM_DISABLE=please",  "VPMM_DECAY_MS=4s",    "VPMM_DECAY_MS=never",
     };
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct vpmm_option_row row;

@@ -86,6 +86,12 @@ static void amounts(void **state)
     assert_true(config.limit.is_percent);
     read_well("VPMM_IDLE_MS=1500");
     assert_int_equal(config.idle_ms, 1500);
+    read_well("VPMM_DECAY_MS=700");
+    assert_int_equal(config.decay_ms, 700);
+    read_well("VPMM_DECAY_MS=0");
+    assert_int_equal(config.decay_ms, 0);
+    read_well("VPMM_DECAY_MS=off");
+    assert_int_equal(config.decay_ms, 0);
     read_well("VPMM_IDLE_MS=off");
     assert_defaults();
     read_well("VPMM_LIMIT=none");
@@ -228,6 +234,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},     {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
         {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"}, {"VPMM_IPC_SHARED", "warn"},
+        {"VPMM_DECAY_MS", "2500"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);

@@ -127,7 +127,7 @@ static void what_was_leased_is_never_used_again(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     uint64_t id, p = exported(&f, 4, NULL, &id), q = exported(&f, 4, NULL, &id);
     assert_int_equal(lease(&f, q, id), VPMM_OK);
     vpmm_heap_unlease(f.heap, q, id);

@@ -13,6 +13,7 @@ void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t l
     mempool->number = number;
     mempool->limit_bytes = limit_bytes;
     vpmm_atomic_store(&mempool->threshold_bytes, UINT64_MAX);
+    vpmm_atomic_store(&mempool->has_threshold, 0);
     vpmm_atomic_store(&mempool->is_cautious, 0);
 }
 
@@ -43,4 +44,13 @@ enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
     assert_true(fakes.is_relaxed);
     heap->n_synchronizations++;
     return VPMM_FAILED;
+}
+
+uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
+                                      const struct vpmm_mempool *mempool)
+{
+    bool is_default = mempool->number == VPMM_MEMPOOL_DEFAULT;
+    if (!vpmm_atomic_load(&mempool->has_threshold))
+        return 0;
+    return is_default ? heap->kept_by_default : heap->kept_by_made;
 }

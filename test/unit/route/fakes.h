@@ -44,7 +44,11 @@ struct vpmm_heap {
     unsigned n_mempool_trims; /* the last one's memory pool and what it was to keep */
     uint32_t trimmed_mempool;
     uint64_t kept_bytes;
-    uint32_t mempool_live; /* the only one but the default one that has a live block; 0: none */
+    uint64_t kept_by_default, kept_by_made; /* what memory pools are told to keep */
+    bool is_large;                          /* some of it may decay */
+    unsigned n_decay_looks, n_recording_looks, n_decay_slices, slices_left;
+    uint64_t decay_keep_bytes; /* of the last slice */
+    uint32_t mempool_live;     /* the only one but the default one that has a live block; 0: none */
 };
 
 struct fakes {
@@ -63,6 +67,7 @@ struct fakes {
     bool is_capturing;
     bool is_relaxed; /* the thread's capture mode */
     enum vpmm_status relax_status;
+    bool has_captures;
     bool is_dead;          /* what the driver says of a context that may have ended */
     vpmm_atomic64 gone_id; /* of a context that is gone, and nobody was told; 0: none */
     bool caches;           /* streams are remembered, and what is freed on one is cached */

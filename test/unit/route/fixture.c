@@ -33,7 +33,13 @@ static void on_first_heap(void *self)
     fixture.n_first_heaps++;
 }
 
-const struct vpmm_first_heap fixture_first_heap = {&fixture.config, on_first_heap};
+static void on_large_heap(void *self)
+{
+    assert_ptr_equal(self, &fixture.config);
+    fixture.n_large_heaps++;
+}
+
+const struct vpmm_first_heap fixture_first_heap = {&fixture.config, on_first_heap, on_large_heap};
 
 int fixture_set_up(void **state)
 {
@@ -43,7 +49,7 @@ int fixture_set_up(void **state)
     vpmm_config_read(&fixture.config, &complaints, nothing);
     vpmm_log_set_level(0);
     fakes_reset();
-    fixture.n_first_heaps = 0;
+    fixture.n_first_heaps = fixture.n_large_heaps = 0;
     return (int)vpmm_router_create(&fixture.config, &fake_driver, &fixture_memory,
                                    &fixture_first_heap, &fixture.router);
 }

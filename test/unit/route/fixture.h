@@ -17,7 +17,7 @@
 struct fixture {
     struct vpmm_config config; /* the defaults; a test may change it until the first request */
     struct vpmm_router *router;
-    unsigned n_first_heaps;
+    unsigned n_first_heaps, n_large_heaps;
     size_t mapped_bytes; /* of metadata */
     bool is_memory_scarce;
 };

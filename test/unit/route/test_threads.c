@@ -62,7 +62,7 @@ static void one_thread_makes_the_heap_and_all_are_served(void **state)
     (void)state;
     char *const nothing[] = {NULL};
     struct vpmm_complaints complaints;
-    const struct vpmm_first_heap first_heap = {NULL, on_first_heap};
+    const struct vpmm_first_heap first_heap = {NULL, on_first_heap, NULL};
     pthread_t threads[THREADS];
     int streams[THREADS];
     vpmm_config_read(&config, &complaints, nothing);

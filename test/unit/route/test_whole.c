@@ -24,7 +24,7 @@ static int set_up(void **state)
     char *const nothing[] = {NULL};
     struct vpmm_complaints complaints;
     struct sim_config machine;
-    const struct vpmm_first_heap first_heap = {NULL, NULL};
+    const struct vpmm_first_heap first_heap = {NULL, NULL, NULL};
     vpmm_config_read(&config, &complaints, nothing);
     sim_config_default(&machine);
     machine.n_devices = 2;
