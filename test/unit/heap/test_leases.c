@@ -146,7 +146,7 @@ static void what_was_leased_is_given_back_after_its_last_work(void **state)
 {
     (void)state;
     struct fixture f;
-    setup(&f);
+    fixture_setup_default(&f);
     volatile bool gate = false;
     CUstream stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t id, p = exported(&f, 4, NULL, &id);
