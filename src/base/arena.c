@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "base/arena.h"
 
+#include "base/write.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,6 +17,9 @@
 /* Names of newer headers. */
 #ifndef MFD_NOEXEC_SEAL
 #    define MFD_NOEXEC_SEAL 8u
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#    define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 /* Descriptors below are what programs expect to get, and what stray writes name. */
@@ -68,14 +73,26 @@ static int make_file(void)
     return high;
 }
 
-/* Nobody makes it shorter under our feet, or a reader's. */
+/* The limit of the size of files was asked about before; another thread may have changed it. */
 static bool size_file(int fd, uint64_t bytes)
 {
-    if (ftruncate(fd, (off_t)bytes) != 0)
+    struct vpmm_shield shield;
+    if (!vpmm_shield_raise(&shield))
         return false;
-    (void)fchmod(fd, S_IRUSR | S_IWUSR);
-    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    return true;
+    bool is_done = ftruncate(fd, (off_t)bytes) == 0;
+    vpmm_shield_lower(&shield);
+    return is_done;
+}
+
+/* Once it is mapped: nobody makes it shorter under our feet, or a reader's, and from now on nobody
+ * gets a way to write to it. The mapping that is there stays writable. Kernels before 5.1 do not
+ * know the second. */
+static void seal_file(int fd)
+{
+    const int shape = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if (fcntl(fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) != 0)
+        (void)fcntl(fd, F_ADD_SEALS, shape);
+    (void)fchmod(fd, S_IRUSR);
 }
 
 /* The program may have closed it, and opened another in its place. */
@@ -145,11 +162,40 @@ static void *arena_map(void *self, size_t bytes)
     return piece;
 }
 
+/* A sealed file gives no pages back. Those that were never touched need not be: clearing them would
+ * be their first use. */
+static void clear_touched(const struct vpmm_arena *arena, const char *address, uint64_t bytes)
+{
+    off_t at = (off_t)(address - (const char *)arena->header), end = at + (off_t)bytes;
+    while (at < end) {
+        off_t data = lseek(arena->fd, at, SEEK_DATA);
+        if (data < 0 && errno == ENXIO)
+            return;
+        off_t hole = data < 0 ? -1 : lseek(arena->fd, data, SEEK_HOLE);
+        if (hole < 0) {
+            data = at;
+            hole = end;
+        }
+        if (data < end)
+            memset((char *)arena->header + data, 0, (size_t)((hole < end ? hole : end) - data));
+        at = hole;
+    }
+}
+
 static void clear(const struct vpmm_arena *arena, void *address, uint64_t bytes)
 {
     uint64_t whole = (bytes + arena->page_bytes - 1) / arena->page_bytes * arena->page_bytes;
-    if (bytes < REMOVED_BYTES || madvise(address, whole, MADV_REMOVE) != 0)
+    int number = errno;
+    bool is_large = bytes >= REMOVED_BYTES;
+    bool is_clear = is_large && madvise(address, whole, MADV_REMOVE) == 0;
+    if (is_large && !is_clear && has_file(arena)) {
+        clear_touched(arena, address, bytes);
+        /* Closed meanwhile, the descriptor may have told of another file. */
+        is_clear = has_file(arena);
+    }
+    if (!is_clear)
         memset(address, 0, bytes);
+    errno = number;
 }
 
 static void arena_unmap(void *self, void *address, size_t bytes)
@@ -226,6 +272,7 @@ bool vpmm_arena_create(struct vpmm_arena *arena, uint64_t bytes, const char *ver
         (void)close(arena->fd);
         return false;
     }
+    seal_file(arena->fd);
     arena->device = facts.st_dev;
     arena->inode = facts.st_ino;
     arena->memory = (struct vpmm_memory){arena, arena_map, arena_unmap};

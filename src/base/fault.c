@@ -17,7 +17,8 @@ const char *vpmm_fault_text(int number)
         {EFBIG, "files may not be so large"}, {EMFILE, "too many open files"},
         {ENFILE, "too many open files"},      {ENAMETOOLONG, "its name is too long"},
         {ENOMEM, "no address space is left"}, {ENXIO, "nobody reads from it"},
-        {ETXTBSY, "it is being run"},
+        {ETXTBSY, "it is being run"},         {ELOOP, "it is a symbolic link"},
+        {EEXIST, "it is there already"},
     };
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         if (faults[i].number == number)

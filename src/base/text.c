@@ -2,20 +2,20 @@
 #include "base/text.h"
 
 #include "base/bytes.h"
+#include "base/write.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 void vpmm_text_init(struct vpmm_text *text, char *buffer, size_t room, int fd)
 {
-    *text = (struct vpmm_text){buffer, room, 0, fd};
+    *text = (struct vpmm_text){
+        .buffer = buffer, .room = room, .fd = fd, .patience_ms = VPMM_TEXT_PATIENCE_MS};
     buffer[0] = 0;
 }
 
 void vpmm_text_char(struct vpmm_text *text, char c)
 {
-    if (text->length + 1 == text->room && text->fd >= 0)
+    if (text->length + 1 == text->room && text->fd != VPMM_TEXT_CUT)
         vpmm_text_flush(text);
     if (text->length + 1 >= text->room)
         return;
@@ -97,18 +97,10 @@ void vpmm_text_quoted(struct vpmm_text *text, const char *string)
 
 void vpmm_text_flush(struct vpmm_text *text)
 {
-    int before = errno;
-    const char *at = text->buffer;
-    while (text->fd >= 0 && text->length > 0) {
-        ssize_t written = write(text->fd, at, text->length);
-        if (written == 0 || (written < 0 && errno != EINTR))
-            break;
-        if (written > 0) {
-            at += written;
-            text->length -= (size_t)written;
-        }
-    }
+    bool is_dropped = text->fd == VPMM_TEXT_COUNTED || text->has_failed || text->length == 0;
+    if (!is_dropped && !vpmm_write(text->fd, text->buffer, text->length, text->patience_ms))
+        text->has_failed = true;
+    text->n_bytes += text->length;
     text->length = 0;
     text->buffer[0] = 0;
-    errno = before;
 }

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TIMEOUT_S 120
-
 const char vpmm_help_dump[] =
     "usage: vpmm dump PID [--json] [--device N]\n"
     "\n"
@@ -79,11 +77,7 @@ int vpmm_cli_dump(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct request request = {VPMM_DUMP_TEXT, VPMM_REPORT_ALL_DEVICES};
-    struct vpmm_look look = {.command = "dump",
-                             .timeout_s = TIMEOUT_S,
-                             .words = argv + 1,
-                             .show = show,
-                             .self = &request};
+    struct vpmm_look look = {.command = "dump", .words = argv + 1, .show = show, .self = &request};
     int status = 0;
     for (int found; (found = getopt_long(argc, argv, ":", options, NULL)) != -1;)
         if (!read_option(found, &look, argv, &status))

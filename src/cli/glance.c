@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TIMEOUT_S 10
-
 static size_t size_of(unsigned n_devices)
 {
     return offsetof(struct vpmm_glance, devices) + n_devices * sizeof(struct vpmm_glance_device);
@@ -59,7 +57,7 @@ static int look_at(uint64_t pid, unsigned n_cells, bool is_quiet, unsigned n_tri
     char process[32], cells[32];
     char process_option[] = "--" VPMM_GLANCE_OPTION, cells_option[] = "--" VPMM_GLANCE_CELLS_OPTION;
     char *words[] = {process_option, process, cells_option, cells, NULL};
-    const struct vpmm_look look = {"top", pid, n_tries, TIMEOUT_S, is_quiet, words, show, &n_cells};
+    const struct vpmm_look look = {"top", pid, n_tries, is_quiet, words, show, &n_cells};
     snprintf(process, sizeof process, "%" PRIu64, pid);
     snprintf(cells, sizeof cells, "%u", n_cells);
     return fd_out ? vpmm_look(&look, fd_out) : vpmm_look_print(&look);

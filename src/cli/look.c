@@ -14,13 +14,15 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define TRIES_MAX 16
 #define AGAIN "--" VPMM_LOOK_AGAIN "="
-/* More than any dump: damaged metadata may have no end. */
-#define OUTPUT_BYTES_MAX ((rlim_t)16 << 30)
+/* Damaged metadata may have no end. A sound process with 100,000 regions takes 0.2 s and 10 MB. */
+#define LOOK_MS 1800
+#define OUTPUT_BYTES_MAX ((rlim_t)1 << 30)
 #define COPY_BYTES 65536
 
 /* Libraries and stack lie elsewhere each time, and by turns far away from where they lay. */
@@ -65,12 +67,14 @@ static int look_into(const struct vpmm_look *look, int fd)
 static void restrict_child(const struct vpmm_look *look)
 {
     const struct rlimit no_core = {0, 0}, output = {OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX};
+    const struct itimerval end = {
+        .it_value = {LOOK_MS / 1000, (suseconds_t)(LOOK_MS % 1000) * 1000}};
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)signal(SIGALRM, SIG_DFL);
-    (void)alarm(look->timeout_s);
+    (void)setitimer(ITIMER_REAL, &end, NULL);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)setrlimit(RLIMIT_FSIZE, &output);
     if (look->is_quiet)
@@ -87,8 +91,10 @@ static int wait_for(const struct vpmm_look *look, pid_t child)
         return WEXITSTATUS(status);
     if (look->is_quiet)
         return VPMM_CLI_FAILED;
-    return vpmm_cli_fail(look->command, "the metadata of process %" PRIu64 " are damaged",
-                         look->pid);
+    bool is_late = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    return vpmm_cli_fail(look->command, "the metadata of process %" PRIu64 " are %s", look->pid,
+                         is_late ? "damaged, or too many to be read within two seconds"
+                                 : "damaged");
 }
 
 bool vpmm_look_read_tries(struct vpmm_look *look, const char *text, int *status_out)

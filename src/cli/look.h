@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A look at another process, made in a child of the command: whatever is found there, however
- * damaged, ends the child at most. Where something of the child lies at the addresses, it runs the
- * command again, which then lies elsewhere. */
+ * damaged, ends the child at most, and the child ends within two seconds. Where something of the
+ * child lies at the addresses, it runs the command again, which then lies elsewhere. */
 #ifndef VPMM_CLI_LOOK_H
 #define VPMM_CLI_LOOK_H
 
@@ -15,7 +15,6 @@ struct vpmm_look {
     const char *command; /* the subcommand, for messages */
     uint64_t pid;
     unsigned n_tries;   /* what VPMM_LOOK_AGAIN said; 0: it is not there */
-    unsigned timeout_s; /* no look takes longer */
     bool is_quiet;      /* no message of one that fails */
     char *const *words; /* of the command line after the subcommand's name, NULL past the last */
     /* Writes what is to be shown to `fd`. Runs in the child. Returns an exit status. */

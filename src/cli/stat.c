@@ -5,8 +5,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 
-#define TIMEOUT_S 60
-
 const char vpmm_help_stat[] =
     "usage: vpmm stat PID [--json]\n"
     "\n"
@@ -36,11 +34,7 @@ int vpmm_cli_stat(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     bool is_json = false;
-    struct vpmm_look look = {.command = "stat",
-                             .timeout_s = TIMEOUT_S,
-                             .words = argv + 1,
-                             .show = show,
-                             .self = &is_json};
+    struct vpmm_look look = {.command = "stat", .words = argv + 1, .show = show, .self = &is_json};
     int status = 0;
     for (int found; (found = getopt_long(argc, argv, ":", options, NULL)) != -1;) {
         if (found == 'j')

@@ -52,6 +52,7 @@ struct vpmm_config {
     enum vpmm_dump_format dump_format;
     char
         dump_path[VPMM_PATH_MAX]; /* empty: standard error; %p already replaced by the process id */
+    uint64_t dump_max_bytes;      /* that a file of dumps may grow to; 0: no limit */
     bool stats;
     char stats_path[VPMM_PATH_MAX];
     bool stats_json;

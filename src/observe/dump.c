@@ -126,7 +126,7 @@ static void text_region(struct vpmm_text *text, const struct vpmm_dump_row *row)
     vpmm_text_char(text, '\n');
 }
 
-void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n)
+uint64_t vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
@@ -147,6 +147,7 @@ void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n)
             text_region(&text, &row);
     }
     vpmm_text_flush(&text);
+    return text.has_failed ? 0 : text.n_bytes;
 }
 
 /* ---- JSON ---- */
@@ -194,7 +195,7 @@ static void json_device(struct vpmm_text *text, const struct vpmm_dump_device *d
     vpmm_text_string(text, "]}");
 }
 
-void vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n)
+uint64_t vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
@@ -209,4 +210,5 @@ void vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices
     }
     vpmm_text_string(&text, "]}\n");
     vpmm_text_flush(&text);
+    return text.has_failed ? 0 : text.n_bytes;
 }

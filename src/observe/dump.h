@@ -33,9 +33,10 @@ struct vpmm_dump_device {
     bool (*next)(const void *self, uint64_t *cursor, struct vpmm_dump_row *row_out);
 };
 
-/* Writes everything about `n` devices to `fd`. `notation` lines first, for people; then metrics and
- * every region. */
-void vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n);
-void vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n);
+/* Writes everything about `n` devices to `fd`, which may be one of base/text.h's. `notation` lines
+ * first, for people; then metrics and every region. Returns how many bytes that is; 0: not all of
+ * them could be written. */
+uint64_t vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n);
+uint64_t vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n);
 
 #endif

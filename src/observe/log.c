@@ -5,15 +5,20 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #define LINE_BYTES 1024
 #define WARNINGS_MAX 100
+/* A message holds a call of the program up no longer than this. */
+#define PATIENCE_MS 100
 
 static vpmm_atomic32 level_now;
 static vpmm_atomic32 warnings_said;
+static vpmm_atomic32 has_no_errors; /* the process was started without standard error */
+static vpmm_atomic32 is_stuck;      /* nobody reads standard error: no message waits any more */
 
 static const char *const kind_names[] = {
     [VPMM_LOG_IS_ERROR] = "error",
@@ -21,6 +26,20 @@ static const char *const kind_names[] = {
     [VPMM_LOG_IS_INFO] = "info",
     [VPMM_LOG_IS_DEBUG] = "debug",
 };
+
+/* When the library is loaded: later the number may mean a file of the program. */
+__attribute__((constructor)) static void begin(void)
+{
+    int number = errno;
+    if (fcntl(STDERR_FILENO, F_GETFD) < 0)
+        vpmm_atomic_store(&has_no_errors, 1);
+    errno = number;
+}
+
+int vpmm_log_descriptor(void)
+{
+    return vpmm_atomic_load(&has_no_errors) ? -1 : STDERR_FILENO;
+}
 
 void vpmm_log_set_level(int level)
 {
@@ -40,9 +59,19 @@ static void say(char line[LINE_BYTES], enum vpmm_log_kind kind, const char *mess
     vpmm_text_string(&text, ": ");
     vpmm_text_string(&text, message);
     text.room++;
-    text.fd = STDERR_FILENO;
     vpmm_text_char(&text, '\n');
+    text.fd = vpmm_log_descriptor();
+    text.patience_ms = vpmm_atomic_load(&is_stuck) ? 0 : PATIENCE_MS;
     vpmm_text_flush(&text);
+    vpmm_atomic_store(&is_stuck, text.has_failed);
+}
+
+void vpmm_log_plain(enum vpmm_log_kind kind, const char *message)
+{
+    if ((uint32_t)kind > vpmm_atomic_load(&level_now))
+        return;
+    char line[LINE_BYTES];
+    say(line, kind, message);
 }
 
 void vpmm_log(enum vpmm_log_kind kind, const char *format, ...)

@@ -50,7 +50,7 @@ static void table_requests(struct vpmm_text *text, const struct vpmm_stats_group
         vpmm_text_string(text, "  no requests\n");
 }
 
-void vpmm_stats_table(int fd, const struct vpmm_stats *stats)
+bool vpmm_stats_table(int fd, const struct vpmm_stats *stats)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
@@ -67,6 +67,7 @@ void vpmm_stats_table(int fd, const struct vpmm_stats *stats)
     for (unsigned i = 0; i < stats->n_requests; i++)
         table_requests(&text, &stats->requests[i]);
     vpmm_text_flush(&text);
+    return !text.has_failed;
 }
 
 static void json_member(struct vpmm_text *text, const char *key, uint64_t value)
@@ -84,7 +85,7 @@ static void json_rows(struct vpmm_text *text, const struct vpmm_stats_group *gro
     }
 }
 
-void vpmm_stats_json(int fd, const struct vpmm_stats *stats)
+bool vpmm_stats_json(int fd, const struct vpmm_stats *stats)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
@@ -111,4 +112,5 @@ void vpmm_stats_json(int fd, const struct vpmm_stats *stats)
     }
     vpmm_text_string(&text, "}}\n");
     vpmm_text_flush(&text);
+    return !text.has_failed;
 }

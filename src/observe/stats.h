@@ -35,8 +35,9 @@ struct vpmm_stats {
 /* Writes `stats` to `fd`. The table leaves out requests that never happened; the JSON object has
  * every figure:
  * {"vpmm_stats": 1, "pid": 1, "program": "", "devices": [{"device": 0, KEY: n, ...}],
- *  "requests": {NAME: {KEY: n, ...}}} */
-void vpmm_stats_table(int fd, const struct vpmm_stats *stats);
-void vpmm_stats_json(int fd, const struct vpmm_stats *stats);
+ *  "requests": {NAME: {KEY: n, ...}}}
+ * False: not all of it could be written. */
+bool vpmm_stats_table(int fd, const struct vpmm_stats *stats);
+bool vpmm_stats_json(int fd, const struct vpmm_stats *stats);
 
 #endif

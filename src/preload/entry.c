@@ -3,21 +3,22 @@
 #include "preload/entry.h"
 
 #include "base/arena.h"
+#include "base/space.h"
 #include "config/config.h"
 #include "driver/cuda.h"
 #include "observe/log.h"
 #include "preload/idle.h"
 #include "preload/ipc.h"
+#include "preload/lookup.h"
 #include "preload/neighbour.h"
 #include "preload/original.h"
 #include "preload/passing.h"
 #include "preload/pitch.h"
+#include "preload/signals.h"
 #include "preload/stream.h"
 #include "report/report.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -40,7 +41,9 @@ struct vpmm_world {
     struct vpmm_asker asker;
     struct vpmm_neighbours neighbours;
     struct vpmm_tracing tracing;
-    atomic_uint n_dumps; /* asked for since nobody was writing one */
+    atomic_uint n_dumps;            /* asked for since nobody was writing one */
+    struct vpmm_report_dumps dumps; /* of whoever writes one */
+    struct vpmm_signals signals;
 };
 
 struct vpmm_present vpmm_present;
@@ -70,47 +73,21 @@ static bool has_pool(const struct vpmm_world *world)
 
 /* Several threads may be interrupted at once: one of them writes, and begins anew for those that
  * came meanwhile. */
-static void dump_in_turn(struct vpmm_world *world)
+void vpmm_entry_dump(void)
 {
+    struct vpmm_world *world = world_or_null();
     unsigned seen = 1;
-    if (atomic_fetch_add(&world->n_dumps, 1) != 0)
+    if (!world || atomic_fetch_add(&world->n_dumps, 1) != 0)
         return;
     do
-        vpmm_report_dump(&world->config, world->router);
+        vpmm_report_dump(&world->config, world->router, &world->dumps);
     while (!atomic_compare_exchange_strong(&world->n_dumps, &seen, 0));
 }
 
-static void answer_signal(int number)
+bool vpmm_entry_absorb(const void *address)
 {
-    (void)number;
-    int saved_errno = errno;
     struct vpmm_world *world = world_or_null();
-    if (world)
-        dump_in_turn(world);
-    errno = saved_errno;
-}
-
-/* A program that answers the signal, or ignores it, keeps doing so. */
-static void install_handler(const struct vpmm_world *world)
-{
-    struct sigaction old;
-    int number = world->config.dump_signal;
-    if (number == 0 || sigaction(number, NULL, &old) != 0)
-        return;
-    if ((old.sa_flags & SA_SIGINFO) != 0 || old.sa_handler != SIG_DFL)
-        return;
-    struct sigaction ours = {.sa_handler = answer_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
-    (void)sigemptyset(&ours.sa_mask);
-    (void)sigaction(number, &ours, NULL);
-}
-
-/* The program may have put its own in the place of ours. */
-static void remove_handler(const struct vpmm_world *world)
-{
-    struct sigaction now;
-    int number = world->config.dump_signal;
-    if (number != 0 && sigaction(number, NULL, &now) == 0 && now.sa_handler == answer_signal)
-        (void)signal(number, SIG_DFL);
+    return world && vpmm_recorder_absorb(&world->tracing.recorder, address);
 }
 
 /* In a forked child the parent's memory is not there, and neither is a lock that another thread
@@ -126,7 +103,7 @@ static void become_child(void)
     if (world != &passing) {
         vpmm_ipc_abandon(world->ipc);
         if (had_pool)
-            remove_handler(world);
+            vpmm_signals_remove(&world->signals);
         vpmm_idler_forget(&world->idler);
         vpmm_tracing_forget(&world->tracing);
         if (world->has_arena)
@@ -159,7 +136,6 @@ static void end_threads(void)
 static void meet_first_heap(void *self)
 {
     struct vpmm_world *world = self;
-    install_handler(world);
     say_complaints(&world->complaints);
     if (atexit(end_threads) != 0)
         vpmm_idler_end(&world->idler);
@@ -191,6 +167,8 @@ static bool furnish(struct vpmm_world *world)
     vpmm_config_read(&world->config, &world->complaints, NULL);
     if (world->config.disable || !world->config.active)
         return vpmm_passed_because(&passed, VPMM_ROUTE_DISABLED);
+    if (!vpmm_space_is_enough())
+        return false;
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return vpmm_passed_because(&passed, VPMM_ROUTE_NO_VMM);
     vpmm_log_set_level((int)world->config.log_level);
@@ -231,6 +209,9 @@ static void publish(struct vpmm_world *world)
     if (world->has_arena)
         vpmm_arena_publish(&world->arena, world->router);
     atomic_store(&made_world, world);
+    if (world->router)
+        vpmm_signals_install(&world->signals, world->config.dump_signal,
+                             world->config.trace_path[0] != 0);
 }
 
 /* The one that was made in this process; NULL: none yet. */
@@ -282,6 +263,13 @@ struct vpmm_router *vpmm_enter(void)
         return enter_first();
     is_inside = true;
     return world->router;
+}
+
+/* The runtime's first call: from here on the dump signal is answered. */
+void vpmm_lookup_begins(void)
+{
+    if (vpmm_enter())
+        vpmm_leave();
 }
 
 void vpmm_entry_passed(bool is_async)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The composition root: the one place that knows the environment, the real driver and the process.
  * It owns the router and every writable variable of this folder. Nothing is made when the library
- * is loaded; the router comes with the program's first call of a wrapper, the dump signal and all
- * messages with its first pool. */
+ * is loaded; the router and the signal handlers come with the program's first call of a wrapper,
+ * all messages with its first pool. */
 #ifndef VPMM_PRELOAD_ENTRY_H
 #define VPMM_PRELOAD_ENTRY_H
 
@@ -58,6 +58,11 @@ static inline bool vpmm_is_recorded(void)
 struct vpmm_tracing *vpmm_entry_tracing(void);
 /* The calling thread's. */
 struct vpmm_recorder_writer *vpmm_entry_writer(void);
+
+/* Of signal handlers: writes every region to where the options say, and sees to a store into the
+ * trace that had no place to go. False: the store was none of ours. */
+void vpmm_entry_dump(void);
+bool vpmm_entry_absorb(const void *address);
 
 /* The calling thread is ours: it is inside us as long as it lives. */
 void vpmm_stay(void);

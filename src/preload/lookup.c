@@ -92,6 +92,7 @@ static void *substitute(const char *symbol, int version, uint64_t flags, void *f
 CUresult vpmm_wrap_cuGetProcAddress(const char *symbol, void **function_out, int version,
                                     cuuint64_t flags)
 {
+    vpmm_lookup_begins();
     CUresult result = VPMM_ORIGINAL(cuGetProcAddress, symbol, function_out, version, flags);
     if (result == CUDA_SUCCESS && function_out && *function_out)
         *function_out = substitute(symbol, version, flags, *function_out);
@@ -101,6 +102,7 @@ CUresult vpmm_wrap_cuGetProcAddress(const char *symbol, void **function_out, int
 CUresult vpmm_wrap_cuGetProcAddress_v2(const char *symbol, void **function_out, int version,
                                        cuuint64_t flags, int *status_out)
 {
+    vpmm_lookup_begins();
     CUresult result =
         VPMM_ORIGINAL(cuGetProcAddress_v2, symbol, function_out, version, flags, status_out);
     if (result == CUDA_SUCCESS && function_out && *function_out)

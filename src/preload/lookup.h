@@ -25,4 +25,8 @@ const struct vpmm_api_row *vpmm_api_row(enum vpmm_api api);
 /* The number of the function exported as `name`, or VPMM_API_COUNT. Safe in dlsym. */
 enum vpmm_api vpmm_api_by_name(const char *name);
 
+/* Called at each look-up by cuGetProcAddress, before the driver is asked. It is for the library
+ * that this file is part of to define. */
+void vpmm_lookup_begins(void);
+
 #endif

@@ -189,6 +189,11 @@ void vpmm_tracing_end(struct vpmm_tracing *tracing)
         return;
     tell_last_figures(tracing);
     vpmm_recorder_end(&tracing->recorder);
+    if (vpmm_recorder_is_cut(&tracing->recorder)) {
+        vpmm_log(VPMM_LOG_IS_WARNING, "another program has cut the trace %s: it is not complete",
+                 tracing->recorder.file.path);
+        return;
+    }
     uint64_t dropped = vpmm_recorder_dropped(&tracing->recorder);
     if (dropped)
         vpmm_log(VPMM_LOG_IS_WARNING, "%llu entries found no room in the trace %s",

@@ -3,12 +3,13 @@
 #include "report/internal.h"
 
 #include "base/layout.h"
+#include "base/text.h"
 #include "observe/dump.h"
+#include "observe/log.h"
 #include "vpmm/vpmm.h"
 
 #include <alloca.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 const char vpmm_report_version[] = VPMM_VERSION;
@@ -19,25 +20,6 @@ uint64_t vpmm_report_layout(void)
     for (const char *c = vpmm_report_version; *c; c++)
         layout = vpmm_layout_mix(layout, (unsigned char)*c);
     return layout;
-}
-
-/* ---- where to ---- */
-
-int vpmm_report_open(const char *path, int *error_out)
-{
-    int fd = -1;
-    *error_out = 0;
-    if (path[0]) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-        *error_out = fd < 0 ? errno : 0;
-    }
-    return fd >= 0 ? fd : STDERR_FILENO;
-}
-
-void vpmm_report_close(int fd)
-{
-    if (fd != STDERR_FILENO)
-        (void)close(fd);
 }
 
 /* ---- dumps ---- */
@@ -135,8 +117,8 @@ static struct vpmm_dump_device show_heap(struct vpmm_heap *heap, const struct vi
     };
 }
 
-void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
-                         struct vpmm_router *router)
+static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
+                           struct vpmm_router *router)
 {
     struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
     unsigned n = vpmm_report_heaps(router, device, heaps);
@@ -151,16 +133,62 @@ void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int
         devices[i] = show_heap(heaps[i], &views[i]);
     }
     if (format == VPMM_DUMP_JSON)
-        vpmm_dump_json(fd, pid, devices, n);
-    else
-        vpmm_dump_text(fd, devices, n);
+        return vpmm_dump_json(fd, pid, devices, n);
+    return vpmm_dump_text(fd, devices, n);
 }
 
-void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router)
+void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
+                         struct vpmm_router *router)
 {
+    (void)write_dump(fd, format, pid, device, router);
+}
+
+/* Once a process. In a handler, so with nothing that formats or allocates. */
+static void tell_bound(const struct vpmm_config *config)
+{
+    char message[512];
+    struct vpmm_text text;
+    vpmm_text_init(&text, message, sizeof message, VPMM_TEXT_CUT);
+    vpmm_text_string(&text,
+                     "VPMM_DUMP_MAX: no further dump is written: the file would be larger than ");
+    vpmm_text_bytes(&text, config->dump_max_bytes);
+    vpmm_text_string(&text, ": ");
+    vpmm_text_string(&text, config->dump_path);
+    vpmm_log_plain(VPMM_LOG_IS_WARNING, message);
+}
+
+static bool takes_something(int fd)
+{
+    struct pollfd one = {.fd = fd, .events = POLLOUT};
+    return poll(&one, 1, 0) > 0;
+}
+
+/* Whole dumps or none: the file stays readable for programs. */
+static bool is_beyond_bound(const struct vpmm_config *config, struct vpmm_router *router,
+                            const struct vpmm_sink *sink)
+{
+    uint64_t max_bytes = config->dump_max_bytes;
+    return sink->is_file && (sink->bytes >= max_bytes ||
+                             write_dump(VPMM_TEXT_COUNTED, config->dump_format, (uint64_t)getpid(),
+                                        VPMM_REPORT_ALL_DEVICES, router) > max_bytes - sink->bytes);
+}
+
+void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router,
+                      struct vpmm_report_dumps *dumps)
+{
+    static const char *const beginnings[] = {"vpmm device ", "vpmm: no device has a pool yet\n",
+                                             "{\"vpmm_dump\": ", NULL};
+    struct vpmm_sink sink;
     /* A signal handler has no place for a message: the dump itself is on standard error then. */
-    int error, fd = vpmm_report_open(config->dump_path, &error);
-    vpmm_report_dump_to(fd, config->dump_format, (uint64_t)getpid(), VPMM_REPORT_ALL_DEVICES,
-                        router);
-    vpmm_report_close(fd);
+    (void)vpmm_sink_open(config->dump_path, beginnings, &sink);
+    if (is_beyond_bound(config, router, &sink)) {
+        if (!dumps->is_bound_told)
+            tell_bound(config);
+        dumps->is_bound_told = true;
+    } else if (!dumps->is_stuck || takes_something(sink.fd)) {
+        dumps->is_stuck = write_dump(sink.fd, config->dump_format, (uint64_t)getpid(),
+                                     VPMM_REPORT_ALL_DEVICES, router) == 0 &&
+                          !sink.is_file;
+    }
+    vpmm_sink_close(&sink);
 }

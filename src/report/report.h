@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shows a router through src/observe: the adapter between pools, fences and counters on one side
  * and rows on the other. No lock (but the audit's try), no allocation, no driver call, no message
- * (but for that about the file of the statistics); any thread, also in a signal handler. But for
+ * (but for those about the files); any thread, also in a signal handler. But for
  * the statistics at exit all of it also reads the metadata of another process, mapped at the same
  * address: it writes nothing and goes nowhere else. */
 #ifndef VPMM_REPORT_REPORT_H
@@ -15,13 +15,25 @@
 extern const char vpmm_report_version[];
 uint64_t vpmm_report_layout(void);
 
-/* Writes the region maps of all devices to where `config` says. */
-void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router);
+/* What is known of where dumps go; all zero at first. */
+struct vpmm_report_dumps {
+    bool is_bound_told;
+    bool is_stuck;
+};
+
+/* Writes the region maps of all devices to where `config` says, unless that is a file that would
+ * outgrow VPMM_DUMP_MAX: one message says so. What cannot be written to safely (internal.h) is left
+ * alone, and the dump goes to standard error. A pipe or terminal that took nothing for some seconds
+ * is not waited for again: later dumps are left out until it takes something. One thread at a time.
+ */
+void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router,
+                      struct vpmm_report_dumps *dumps);
 
 struct vpmm_report_requests;
 
 /* Writes the statistics of the process to where `config` says, and audits every pool whose locks
- * can be had. Where the file cannot be opened, a warning says so, and they go to standard error. */
+ * can be had. A JSON file gets the place of the one before in one step; to another they are added.
+ * Where that cannot be, a warning says so, and they go to standard error. */
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router);
 /* The same for a process that has no router: only what became of its requests. */
 void vpmm_report_stats_of(const struct vpmm_config *config,

@@ -2,12 +2,10 @@
 #define _GNU_SOURCE
 #include "report/internal.h"
 
-#include "base/fault.h"
 #include "observe/log.h"
 #include "observe/stats.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 /* The last figure is the audit's, which only the process itself can make. */
@@ -157,6 +155,7 @@ struct snapshot {
     struct vpmm_report_requests requests;
     struct figures figures[VPMM_DEVICES_MAX];
     struct vpmm_stats_group groups[VPMM_DEVICES_MAX];
+    struct vpmm_replacement replacement;
 };
 
 /* NULL: there is no memory for it. */
@@ -180,7 +179,7 @@ static void give_snapshot(struct snapshot *snapshot)
     vpmm_memory_system.unmap(vpmm_memory_system.self, snapshot, sizeof *snapshot);
 }
 
-static void write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
+static bool write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
                            struct snapshot *snapshot, unsigned n_figures)
 {
     struct vpmm_stats_row requests[2][VPMM_ROUTE_COUNT];
@@ -198,10 +197,7 @@ static void write_snapshot(int fd, bool is_json, const struct vpmm_report_proces
     };
     const struct vpmm_stats stats = {process->pid, process->program, snapshot->groups,
                                      kinds,        snapshot->n,      2};
-    if (is_json)
-        vpmm_stats_json(fd, &stats);
-    else
-        vpmm_stats_table(fd, &stats);
+    return is_json ? vpmm_stats_json(fd, &stats) : vpmm_stats_table(fd, &stats);
 }
 
 void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
@@ -210,21 +206,38 @@ void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process
     struct snapshot *snapshot = take_snapshot(router);
     if (!snapshot)
         return;
-    write_snapshot(fd, is_json, process, snapshot, FIGURES_SEEN);
+    (void)write_snapshot(fd, is_json, process, snapshot, FIGURES_SEEN);
     give_snapshot(snapshot);
+}
+
+static void warn(const struct vpmm_config *config, const char *why)
+{
+    vpmm_log(VPMM_LOG_IS_WARNING,
+             "VPMM_STATS: %s cannot be written: %s; the statistics are here:", config->stats_path,
+             why);
 }
 
 /* Of this process, to where `config` says; gives the snapshot back. */
 static void write_at_exit(const struct vpmm_config *config, struct snapshot *snapshot)
 {
+    static const char *const beginnings[] = {"{\"vpmm_stats\": ", "vpmm[", NULL};
     const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
-    int error, fd = vpmm_report_open(config->stats_path, &error);
-    if (error)
-        vpmm_log(VPMM_LOG_IS_WARNING,
-                 "VPMM_STATS: %s cannot be opened: %s; the statistics are here:",
-                 config->stats_path, vpmm_fault_text(error));
-    write_snapshot(fd, config->stats_json, &process, snapshot, FIGURES);
-    vpmm_report_close(fd);
+    struct vpmm_replacement *made = &snapshot->replacement;
+    const char *path = config->stats_path, *why;
+    made->name[0] = 0;
+    if (config->stats_json)
+        why = vpmm_sink_open_replacement(path, beginnings, made);
+    else
+        why = vpmm_sink_open(path, beginnings + 1, &made->sink);
+    if (why)
+        warn(config, why);
+    bool is_whole = write_snapshot(made->sink.fd, config->stats_json, &process, snapshot, FIGURES);
+    why = vpmm_sink_replace(made, is_whole);
+    if (why) {
+        warn(config, why);
+        (void)write_snapshot(vpmm_log_descriptor(), config->stats_json, &process, snapshot,
+                             FIGURES);
+    }
     give_snapshot(snapshot);
 }
 

@@ -7,6 +7,12 @@
 
 #define DEFAULT_SLACK_PERCENT 2
 
+/* A pool that could not be made is tried again after so many requests, then after 16 times as many,
+ * up to 16 million. Limits of a process rarely change, and each try makes and undoes a lot. */
+#define RETRY_FIRST_BITS 4u
+#define RETRY_MORE_BITS 4u
+#define RETRY_BITS_MAX 24u
+
 static bool is_device(int device)
 {
     return device >= 0 && device < VPMM_DEVICES_MAX;
@@ -208,7 +214,8 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
     enum vpmm_status status =
         vpmm_heap_create(&params, router->driver, router->order, router->memory, &heap);
     if (status) {
-        vpmm_log(VPMM_LOG_IS_WARNING, "no pool for device %d: %s", number,
+        vpmm_log(device->n_refusals ? VPMM_LOG_IS_INFO : VPMM_LOG_IS_WARNING,
+                 "no pool for device %d: %s; CUDA serves its requests meanwhile", number,
                  vpmm_status_text(status));
         return status;
     }
@@ -223,14 +230,20 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
     return VPMM_OK;
 }
 
-/* True when it is now the caller's to make the heap; otherwise it exists or never will. */
-static bool begin_making(struct vpmm_router *router, struct device *device)
+/* True when it is now the caller's to make the heap; otherwise it exists, or `*status_out` says why
+ * it does not. */
+static bool begin_making(struct vpmm_router *router, struct device *device,
+                         enum vpmm_status *status_out)
 {
     vpmm_lock_take(&router->lock);
     while (device->is_making)
         vpmm_condition_wait(&router->changed, &router->lock);
-    bool is_ours = !vpmm_atomic_load(&device->heap) && !device->is_hopeless;
+    bool is_wanted = !vpmm_atomic_load(&device->heap) && !device->is_hopeless;
+    bool is_ours = is_wanted && device->n_to_skip == 0;
+    if (is_wanted && !is_ours)
+        device->n_to_skip--;
     device->is_making = is_ours;
+    *status_out = device->last_refusal;
     vpmm_lock_give(&router->lock);
     return is_ours;
 }
@@ -240,6 +253,12 @@ static void end_making(struct vpmm_router *router, struct device *device, enum v
     vpmm_lock_take(&router->lock);
     device->is_making = false;
     device->is_hopeless = status == VPMM_NOT_SUPPORTED;
+    device->last_refusal = status;
+    if (status) {
+        unsigned bits = RETRY_FIRST_BITS + device->n_refusals * RETRY_MORE_BITS;
+        device->n_to_skip = (uint64_t)1 << (bits < RETRY_BITS_MAX ? bits : RETRY_BITS_MAX);
+        device->n_refusals += bits < RETRY_BITS_MAX;
+    }
     vpmm_condition_broadcast(&router->changed);
     vpmm_lock_give(&router->lock);
 }
@@ -248,18 +267,17 @@ enum vpmm_status vpmm_router_require_heap(struct vpmm_router *router, int number
                                           struct vpmm_heap **heap_out)
 {
     struct device *device = &router->devices[number];
-    struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
-    if (!heap && begin_making(router, device)) {
-        enum vpmm_status status = make_heap(router, number);
+    enum vpmm_status status = VPMM_OK;
+    if (!vpmm_atomic_load(&device->heap) && begin_making(router, device, &status)) {
+        status = make_heap(router, number);
         end_making(router, device, status);
-        if (status)
-            return status;
     }
-    heap = vpmm_atomic_load(&device->heap);
-    if (!heap)
-        return VPMM_NOT_SUPPORTED;
-    *heap_out = heap;
-    return VPMM_OK;
+    struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    if (heap)
+        *heap_out = heap;
+    else if (!status)
+        status = VPMM_NOT_SUPPORTED;
+    return heap ? VPMM_OK : status;
 }
 
 /* ---- idle memory ---- */

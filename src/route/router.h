@@ -27,6 +27,9 @@ struct device {
     _Atomic(vpmm_mempool_handle) default_handle; /* NULL: not heard of yet */
     _Atomic(struct vpmm_mempool *) current; /* its memory pool; NULL: one that we do not serve */
     bool is_making, is_hopeless;            /* lock: the heap is being made, can never be made */
+    enum vpmm_status last_refusal;          /* lock: why it could not be made the last time */
+    unsigned n_refusals;                    /* lock: how often that has been tried */
+    uint64_t n_to_skip;                     /* lock: requests to pass on before it is tried again */
     uint64_t granted_peers; /* lock: devices given access to its default pool, one bit each */
 };
 

@@ -3,10 +3,12 @@
 #include "trace/file.h"
 
 #include "base/fault.h"
+#include "base/write.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -27,7 +29,7 @@
 /* The lowest descriptors are what a program expects to get, and what stray writes name. */
 static int open_as(const char *path, int more)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more, 0644);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK | more, 0644);
     int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
     if (fd >= 0 && high < 0)
         high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -44,6 +46,17 @@ static bool is_same(const struct vpmm_trace_file *file, int fd)
            found.st_ino == file->number;
 }
 
+/* No signal where a file may not grow to that size. */
+static bool resize(int fd, uint64_t bytes)
+{
+    struct vpmm_shield shield;
+    if (!vpmm_shield_raise(&shield))
+        return false;
+    bool is_done = ftruncate(fd, (off_t)bytes) == 0;
+    vpmm_shield_lower(&shield);
+    return is_done;
+}
+
 /* What an earlier process left is not emptied where another way is possible: a reader may have it
  * mapped, and so may its writer, whose descriptor and lock its program closed. True: gone, or
  * empty.
@@ -52,7 +65,26 @@ static bool make_way(const char *path, int fd)
 {
     struct stat entry;
     bool is_plain = lstat(path, &entry) == 0 && S_ISREG(entry.st_mode);
-    return (is_plain && unlink(path) == 0) || ftruncate(fd, 0) == 0;
+    return (is_plain && unlink(path) == 0) || resize(fd, 0);
+}
+
+/* Whose file it is does not matter where this process has just made it: some file systems give it
+ * to somebody else. */
+static bool may_be_replaced(int fd, const struct stat *found, bool is_new, const char **why_out)
+{
+    char magic[sizeof VPMM_TRACE_MAGIC - 1];
+    if (is_new)
+        return true;
+    if (found->st_uid != geteuid()) {
+        *why_out = "it belongs to another user";
+        return false;
+    }
+    if (found->st_size && (pread(fd, magic, sizeof magic, 0) != sizeof magic ||
+                           memcmp(magic, VPMM_TRACE_MAGIC, sizeof magic) != 0)) {
+        *why_out = "it holds something that is no trace";
+        return false;
+    }
+    return true;
 }
 
 const char *vpmm_trace_file_fault(int number)
@@ -75,7 +107,7 @@ static bool is_within_limit(uint64_t bytes)
 
 /* Whether the file opened as `fd` may be recorded into by this process; it is empty and locked
  * then. Else `errno` tells, or `*why_out`. */
-static bool take(const char *path, int fd, const char **why_out)
+static bool take(const char *path, int fd, bool is_new, const char **why_out)
 {
     struct stat found;
     struct statfs system;
@@ -92,6 +124,8 @@ static bool take(const char *path, int fd, const char **why_out)
     }
     /* Some file systems have no locks. */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return false;
+    if (!may_be_replaced(fd, &found, is_new, why_out))
         return false;
     if (!is_within_limit(VPMM_TRACE_HEADER_BYTES) || (found.st_size && !make_way(path, fd)))
         return false;
@@ -111,10 +145,10 @@ static int open_once(const char *path, const char **why_out)
         errno = is_old && errno == ENOENT ? 0 : errno;
         return -1;
     }
-    bool is_taken = take(path, fd, why_out);
+    bool is_taken = take(path, fd, !is_old, why_out);
     int number = errno;
-    if (is_taken && fstat(fd, &found) == 0 && stat(path, &now) == 0 && now.st_dev == found.st_dev &&
-        now.st_ino == found.st_ino)
+    if (is_taken && fstat(fd, &found) == 0 && lstat(path, &now) == 0 &&
+        now.st_dev == found.st_dev && now.st_ino == found.st_ino)
         return fd;
     (void)close(fd);
     errno = is_taken ? 0 : number;
@@ -160,7 +194,7 @@ static bool is_at_hand(struct vpmm_trace_file *file)
 
 /* Zeros, because what is merely reserved costs twice as much when it is touched, and not every file
  * system can reserve. */
-bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
+static bool write_zeros(int fd, uint64_t begin, uint64_t bytes)
 {
     static const char zeros[PIECE_BYTES];
     const union {
@@ -168,24 +202,39 @@ bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64
         void *base;
     } source = {zeros};
     struct iovec pieces[PIECES];
-    if (!is_within_limit(begin + bytes) || !is_at_hand(file))
-        return false;
-    for (int i = 0; i < PIECES; i++)
-        pieces[i] = (struct iovec){source.base, sizeof zeros};
     for (uint64_t done = 0; done < bytes;) {
-        uint64_t n_left = (bytes - done) / sizeof zeros;
-        int n = n_left < PIECES ? (int)n_left : PIECES;
-        ssize_t written = pwritev(file->fd, pieces, n, (off_t)(begin + done));
-        if (written <= 0 && !(written < 0 && errno == EINTR)) {
-            int number = errno;
-            vpmm_trace_file_cut(file, begin);
-            errno = number;
-            return false;
+        int n = 0;
+        for (uint64_t left = bytes - done; left && n < PIECES; n++) {
+            pieces[n] = (struct iovec){source.base, left < sizeof zeros ? left : sizeof zeros};
+            left -= pieces[n].iov_len;
         }
-        /* Begun pieces are written again. */
-        done += written > 0 ? (uint64_t)written / sizeof zeros * sizeof zeros : 0;
+        /* At a limit the first write is cut short, and the next one tells why. */
+        ssize_t written = pwritev(fd, pieces, n, (off_t)(begin + done));
+        if (written <= 0 && !(written < 0 && errno == EINTR))
+            return false;
+        done += written > 0 ? (uint64_t)written : 0;
     }
     return true;
+}
+
+bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes)
+{
+    struct vpmm_shield shield;
+    if (!is_at_hand(file) || !vpmm_shield_raise(&shield))
+        return false;
+    bool is_done = write_zeros(file->fd, begin, bytes);
+    vpmm_shield_lower(&shield);
+    int number = errno;
+    if (!is_done)
+        vpmm_trace_file_cut(file, begin);
+    errno = number;
+    return is_done;
+}
+
+bool vpmm_trace_file_has(struct vpmm_trace_file *file, uint64_t bytes)
+{
+    struct stat found;
+    return !is_at_hand(file) || fstat(file->fd, &found) != 0 || (uint64_t)found.st_size >= bytes;
 }
 
 bool vpmm_trace_file_map(struct vpmm_trace_file *file, void *address, uint64_t begin,
@@ -198,7 +247,7 @@ bool vpmm_trace_file_map(struct vpmm_trace_file *file, void *address, uint64_t b
 void vpmm_trace_file_cut(struct vpmm_trace_file *file, uint64_t bytes)
 {
     if (is_at_hand(file))
-        (void)ftruncate(file->fd, (off_t)bytes);
+        (void)resize(file->fd, bytes);
 }
 
 void vpmm_trace_file_close(struct vpmm_trace_file *file)

@@ -10,14 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An empty, locked file at `path`, which outlives it. What another process is recording into stays
- * as it is. INVALID: `*why_out` says why not. */
+/* An empty, locked file at `path`, which outlives it. What was there is replaced only if it is an
+ * empty regular file or a trace, belongs to the user, and nobody is recording into it; a link in
+ * the last component of the path is not followed. INVALID: `*why_out` says why not. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_trace_file_open(struct vpmm_trace_file *file,
                                                       const char *path, const char **why_out);
 
 /* Gives the file so many zeros more from `begin` on, its end; both are multiples of 4,096. False:
  * there is no room for all of them (`errno` tells). */
 bool vpmm_trace_file_extend(struct vpmm_trace_file *file, uint64_t begin, uint64_t bytes);
+
+/* False: somebody else has made it shorter than that. */
+bool vpmm_trace_file_has(struct vpmm_trace_file *file, uint64_t bytes);
 
 /* Shows so many bytes of the file from `begin` on at `address`, in place of what is there; all are
  * multiples of a page. False: `errno` tells. */

@@ -204,7 +204,9 @@ static void extend(struct vpmm_recorder *recorder)
     if (n > WINDOW)
         n = WINDOW;
     uint64_t begin = offset_of(n_ready), end = offset_of(n_ready + n);
-    if (n == 0 || vpmm_atomic_load(&recorder->is_full) ||
+    if (!vpmm_trace_file_has(&recorder->file, begin))
+        vpmm_atomic_store(&recorder->is_cut, 1);
+    if (n == 0 || vpmm_atomic_load(&recorder->is_full) || vpmm_recorder_is_cut(recorder) ||
         !vpmm_trace_file_extend(&recorder->file, begin, end - begin) ||
         !show(recorder, begin, end)) {
         vpmm_atomic_store(&recorder->is_full, 1);
@@ -359,13 +361,34 @@ void vpmm_recorder_end(struct vpmm_recorder *recorder)
         used = n_ready;
     vpmm_atomic_store(shared32(&recorder->header->is_ended), 1);
     hide(recorder, offset_of(used), offset_of(n_ready));
-    vpmm_trace_file_cut(&recorder->file, offset_of(used));
+    if (!vpmm_recorder_is_cut(recorder))
+        vpmm_trace_file_cut(&recorder->file, offset_of(used));
     give_file(recorder);
 }
 
 uint64_t vpmm_recorder_dropped(const struct vpmm_recorder *recorder)
 {
     return vpmm_atomic_load(shared64(&recorder->header->dropped));
+}
+
+bool vpmm_recorder_absorb(struct vpmm_recorder *recorder, const void *address)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t offset = (uint64_t)((uintptr_t)address - (uintptr_t)recorder->header);
+    if (!recorder->header || offset >= recorder->mapped_bytes)
+        return false;
+    char *page = (char *)recorder->header + offset / page_bytes * page_bytes;
+    if (mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) == MAP_FAILED)
+        return false;
+    vpmm_atomic_store(&recorder->is_cut, 1);
+    vpmm_atomic_store(&recorder->is_full, 1);
+    return true;
+}
+
+bool vpmm_recorder_is_cut(const struct vpmm_recorder *recorder)
+{
+    return vpmm_atomic_load(&recorder->is_cut) != 0;
 }
 
 void vpmm_recorder_forget(struct vpmm_recorder *recorder)

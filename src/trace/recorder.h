@@ -50,6 +50,7 @@ struct vpmm_recorder {
     vpmm_atomic64 n_ready;           /* chunks that the file has room for */
     vpmm_atomic32 is_full;           /* that is all of them */
     vpmm_atomic32 is_making_room;    /* a thread is */
+    vpmm_atomic32 is_cut;            /* somebody else made the file shorter */
     struct vpmm_trace_places places;
 };
 
@@ -80,6 +81,13 @@ void vpmm_recorder_end(struct vpmm_recorder *recorder);
 
 /* Entries that found no room so far. */
 uint64_t vpmm_recorder_dropped(const struct vpmm_recorder *recorder);
+
+/* In the handler of SIGBUS: whether the store at `address` went into a part of the file that
+ * somebody else has cut off or that the disk has no room for. Then there is other memory there now,
+ * what is written to it is lost, and recording ends: the file is not touched again. */
+bool vpmm_recorder_absorb(struct vpmm_recorder *recorder, const void *address);
+/* Whether that has happened. */
+bool vpmm_recorder_is_cut(const struct vpmm_recorder *recorder);
 
 /* In a forked child: the file is the parent's. Nothing may be recorded here any more. */
 void vpmm_recorder_forget(struct vpmm_recorder *recorder);

@@ -2,6 +2,7 @@
 """`vpmm dump` and `vpmm stat`: what they show of a running process, and what they say where there is nothing to show."""
 import fcntl
 import json
+import mmap
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import tempfile
 import termios
+import time
 import unittest
 
 import world
@@ -16,6 +18,8 @@ from world import Process, vpmm
 
 MIB = 1 << 20
 PAGE = 2 * MIB
+# What a look may take, whatever it finds.
+LOOK_S = 2
 
 
 def dump(process, *arguments):
@@ -277,6 +281,36 @@ class Seen(unittest.TestCase):
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             process.kill()
         self.assertIn(1, answers)
+
+    def test_damage_that_has_no_end(self):
+        for number in range(5):
+            process = self.start("device 0", f"sync {3 * PAGE}", f"async {5 * PAGE}")
+            self.assertEqual(process.tell(f"stretch {number}"), f"stretched {number} of 5")
+            began = time.monotonic()
+            done = vpmm("dump", process.pid, status=None)
+            if done.returncode:
+                self.assertEqual((done.stdout, done.stderr),
+                                 ("", f"vpmm dump: the metadata of process {process.pid} are damaged, or too many to be read "
+                                      "within two seconds\n"))
+                self.assertLess(time.monotonic() - began, 2 * LOOK_S)
+                self.refused(1, "within two seconds", "stat", process.pid)
+                return
+        self.fail("no damage made a look endless")
+
+    def test_nobody_else_can_write_to_it(self):
+        process = self.start("device 0", f"sync {PAGE}")
+        folder = f"/proc/{process.pid}/fd"
+        found = [name for name in os.listdir(folder) if os.readlink(os.path.join(folder, name)).startswith("/memfd:vpmm ")]
+        self.assertEqual(len(found), 1)
+        try:
+            file = os.open(os.path.join(folder, found[0]), os.O_RDWR)
+        except PermissionError:
+            return
+        self.addCleanup(os.close, file)
+        for attempt in (lambda: os.pwrite(file, b"x", 0), lambda: os.ftruncate(file, 0), lambda: mmap.mmap(file, PAGE)):
+            with self.assertRaises(PermissionError):
+                attempt()
+        self.assertEqual(process.tell(f"sync {PAGE}"), "block 1")
 
     # ---- where it is shown ----
 

@@ -29,6 +29,8 @@
 #define SPILLED_OFFSET 56
 #define PROGRAM_OFFSET 80
 #define PAIRS 1000
+/* 8 TiB, of 2 MiB each. */
+#define ROOT_PAGES ((uint64_t)4 << 20)
 
 /* Of the simulated device. */
 struct vpmm_sim_spin;
@@ -137,6 +139,24 @@ static void scribble(unsigned seed)
                 words[i] ^= random() % 2 ? (uint64_t)random() << 17 : (uint64_t)random() % 4096;
     }
     printf("scribbled %u\n", n);
+}
+
+/* The word of that number among those that hold the pages of a root becomes far too large. */
+static void stretch(unsigned number)
+{
+    unsigned char *first, in_memory = 0;
+    size_t bytes;
+    unsigned n = 0;
+    bool is_found = find_metadata(&first, &bytes);
+    for (size_t page = 4096; is_found && page < bytes; page += 4096) {
+        uint64_t *words = (uint64_t *)(first + page);
+        if (mincore(words, 4096, &in_memory) || !(in_memory & 1))
+            continue;
+        for (unsigned i = 0; i < 512; i++)
+            if (words[i] == ROOT_PAGES && n++ == number)
+                words[i] = ROOT_PAGES << 18;
+    }
+    printf("stretched %u of %u\n", number, n);
 }
 
 static void change_first_page(size_t offset)
@@ -248,6 +268,8 @@ static void obey(const char *what, unsigned long number)
         breed(true);
     } else if (strcmp(what, "scribble") == 0) {
         scribble((unsigned)number);
+    } else if (strcmp(what, "stretch") == 0) {
+        stretch((unsigned)number);
     } else if (strcmp(what, "layout") == 0) {
         change_first_page(LAYOUT_OFFSET);
     } else if (strcmp(what, "spill") == 0) {

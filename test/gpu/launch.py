@@ -51,5 +51,6 @@ def environment(program: Program, label: str, library: Path, folder: Path) -> Di
             env["LD_PRELOAD"] = " ".join(filter(None, [str(library), os.environ.get("LD_PRELOAD", "")]))
         env["VPMM_STATS"] = f"{folder}/stats.%p.json"
         env["VPMM_DUMP"] = f"{folder}/dump.json"
+        env["VPMM_DUMP_MAX"] = "1T"
         env["VPMM_DUMP_FORMAT"] = "json"
     return env

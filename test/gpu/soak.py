@@ -232,7 +232,7 @@ def soak(library: Path, minutes: float, preloaded: bool) -> int:
     env = dict(os.environ)
     if preloaded:
         env.update(LD_PRELOAD=str(library), VPMM_STATS=f"{FOLDER}/stats.%p.json", VPMM_DUMP=f"{FOLDER}/dump.json",
-                   VPMM_DUMP_FORMAT="json")
+                   VPMM_DUMP_MAX="1T", VPMM_DUMP_FORMAT="json")
     sampler = Sampler(FOLDER, preloaded, minutes * 60)
     outcome = run([str(build.binary(PROGRAM)), str(minutes * 60)], env, minutes * 60 + GRACE_S, FOLDER, sampler.look)
     write_csv(sampler.samples, FOLDER / "samples.csv")

@@ -73,7 +73,7 @@ class Endings(unittest.TestCase):
             run = self.scene("storm", VPMM_STATS=path, VPMM_DUMP="/dev/null")
             self.assertEqual((run.status, run.output), (0, "done\n"))
             first, _, rest = run.errors.partition("\n")
-            self.assertRegex(first, rf"^vpmm\[\d+\] warning: VPMM_STATS: {path} cannot be opened: {why}; "
+            self.assertRegex(first, rf"^vpmm\[\d+\] warning: VPMM_STATS: {path} cannot be written: {why}; "
                                     "the statistics are here:$")
             self.assertIn(said, rest)
             self.assertNotIn("warning", self.scene("storm", VPMM_STATS=path, VPMM_DUMP="/dev/null", VPMM_LOG="none").errors)

@@ -61,7 +61,7 @@ class Passing(unittest.TestCase):
 
     def test_no_pool_no_trace(self):
         run = self.run_stub("malloc:8", "free:0", "signal", VPMM_PAGES="nonsense")
-        self.assertEqual(run.output, "malloc 0\nfree 0\nsignal default\n")
+        self.assertEqual(run.output, "malloc 0\nfree 0\nsignal other\n")
         self.assertEqual(run.errors, "")
         self.assertEqual(run.calls, ["cuMemAlloc_v2", "cuMemFree_v2"])
 
@@ -73,7 +73,7 @@ class Passing(unittest.TestCase):
 
     def test_fork_without_a_pool_is_a_fresh_process(self):
         run = self.run_stub("malloc:8", "fork:child-", "malloc:8", "signal")
-        self.assertEqual(run.output, "malloc 0\nchild-malloc 0\nchild-signal default\nchild 0 0\nmalloc 0\nsignal default\n")
+        self.assertEqual(run.output, "malloc 0\nchild-malloc 0\nchild-signal other\nchild 0 0\nmalloc 0\nsignal other\n")
         self.assertEqual(run.calls, ["cuMemAlloc_v2"] * 3)
 
 
@@ -257,7 +257,7 @@ class Served(unittest.TestCase):
         path = os.path.join(harness.work, "dump-%p")
         run = self.run_sim("init", "signal", "malloc:8", "signal", "raise", "raise", "free:0", VPMM_DUMP=path)
         self.assertEqual(run.status, 0, run.errors)
-        self.assertEqual(run.output.splitlines()[1:4], ["signal default", "malloc 0", "signal other"])
+        self.assertEqual(run.output.splitlines()[1:4], ["signal other", "malloc 0", "signal other"])
         dumps = [name for name in os.listdir(harness.work) if name.startswith("dump-")]
         self.assertEqual(len(dumps), 1)
         with open(os.path.join(harness.work, dumps[0]), encoding="utf-8") as file:

@@ -15,7 +15,8 @@ NEEDED = re.compile(r"^(?:libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[-\
 VARIABLES = {
     "preload/entry.c": "the composition root",
     "preload/original.c": "the originals, found once",
-    "observe/log.c": "the level and the count of warnings",
+    "observe/log.c": "the level, the count of warnings, and what became of standard error",
+    "preload/signals.c": "what a handler must find: it is handed a number",
     "base/lock.c": "the ranks a thread holds, where assertions are on",
     "order/stream.c": "a thread's number",
 }

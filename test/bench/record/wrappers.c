@@ -3,7 +3,12 @@
  * stream of the per-thread spellings is named as the plain ones would name it. */
 #include "log.h"
 
+#include "preload/lookup.h"
 #include "preload/original.h"
+
+void vpmm_lookup_begins(void)
+{
+}
 
 static CUstream per_thread(CUstream stream)
 {

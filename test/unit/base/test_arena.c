@@ -103,22 +103,70 @@ static void what_is_given_back_is_used_again_and_zeroed(void **state)
     vpmm_arena_destroy(&arena);
 }
 
-/* What may be left of a large piece: huge pages that lie across its ends, and the first pages. */
+/* What a little use of a large piece may take: huge pages at its ends, and the first pages. */
 #define LEFT_BYTES (3 * (2 * MIB))
 
-static void large_pieces_go_back_to_the_system(void **state)
+static void what_was_never_touched_of_a_large_piece_takes_no_memory(void **state)
 {
     (void)state;
     struct vpmm_arena arena;
-    struct stat before, after;
+    struct stat after;
     make(&arena, BYTES);
     unsigned char *piece = take(&arena, 32 * MIB);
-    memset(piece, 1, 32 * MIB);
-    assert_int_equal(fstat(arena.fd, &before), 0);
+    piece[0] = piece[32 * MIB - 1] = 1;
     give(&arena, piece, 32 * MIB);
     assert_int_equal(fstat(arena.fd, &after), 0);
-    assert_true(before.st_blocks >= (blkcnt_t)(32 * MIB / 512));
     assert_true(after.st_blocks <= (blkcnt_t)(LEFT_BYTES / 512));
+    assert_ptr_equal(take(&arena, 32 * MIB), piece);
+    assert_true(is_zero(piece, 32 * MIB));
+    vpmm_arena_destroy(&arena);
+}
+
+/* The descriptor's number may mean another file by then, with other holes. */
+static void large_pieces_are_zeroed_whatever_became_of_the_descriptor(void **state)
+{
+    (void)state;
+    struct vpmm_arena arena;
+    make(&arena, BYTES);
+    unsigned char *piece = take(&arena, 4 * MIB);
+    memset(piece, 1, 4 * MIB);
+    int other = memfd_create("other", MFD_CLOEXEC);
+    assert_true(other >= 0 && ftruncate(other, (off_t)BYTES) == 0);
+    assert_int_equal(dup2(other, arena.fd), arena.fd);
+    give(&arena, piece, 4 * MIB);
+    assert_ptr_equal(take(&arena, 4 * MIB), piece);
+    assert_true(is_zero(piece, 4 * MIB));
+    (void)close(other);
+    (void)close(arena.fd);
+    vpmm_arena_destroy(&arena);
+}
+
+/* By the descriptor, or by a new one of the same file, as another process would get it. */
+static void nobody_else_can_write_to_it(void **state)
+{
+    (void)state;
+    struct vpmm_arena arena;
+    char path[64];
+    const char byte = 1;
+    make(&arena, BYTES);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", arena.fd);
+    int again = open(path, O_RDWR | O_CLOEXEC);
+    for (int fd = arena.fd; fd >= 0; fd = fd == arena.fd ? again : -1) {
+        assert_int_equal(pwrite(fd, &byte, 1, 0), -1);
+        assert_int_equal(ftruncate(fd, 0), -1);
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+        void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(mapped == MAP_FAILED);
+        mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+        assert_true(mapped != MAP_FAILED);
+        assert_int_equal(mprotect(mapped, 4096, PROT_READ | PROT_WRITE), -1);
+        (void)munmap(mapped, 4096);
+    }
+    /* It still grows for its own process. */
+    for (unsigned i = 0; i < 8; i++)
+        memset(take(&arena, MIB), 1, MIB);
+    if (again >= 0)
+        (void)close(again);
     vpmm_arena_destroy(&arena);
 }
 
@@ -289,7 +337,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_zeroed_pages_of_one_file),
         cmocka_unit_test(what_is_given_back_is_used_again_and_zeroed),
-        cmocka_unit_test(large_pieces_go_back_to_the_system),
+        cmocka_unit_test(what_was_never_touched_of_a_large_piece_takes_no_memory),
+        cmocka_unit_test(large_pieces_are_zeroed_whatever_became_of_the_descriptor),
+        cmocka_unit_test(nobody_else_can_write_to_it),
         cmocka_unit_test(locked_pieces_are_zeroed_too),
         cmocka_unit_test(what_does_not_fit_is_the_systems_memory),
         cmocka_unit_test(what_was_not_handed_out_cannot_be_touched),

@@ -266,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_slow_look_is_not_used),
         cmocka_unit_test(old_files_make_way),
         cmocka_unit_test(a_link_stays_a_link),
+        cmocka_unit_test(what_is_no_trace_stays),
         cmocka_unit_test(old_files_survive_a_refusal),
         cmocka_unit_test(low_descriptors_are_left_to_the_program),
         cmocka_unit_test(what_cannot_be_recorded_into_is_named),

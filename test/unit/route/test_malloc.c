@@ -46,12 +46,35 @@ static void a_heap_is_made_once_and_only_for_a_large_request(void **state)
     assert_int_equal(fixture.n_first_heaps, 1);
 }
 
+/* Requests that go to CUDA until a heap has been tried so often. */
+static unsigned pass_on_until_created(unsigned n_creates)
+{
+    unsigned n = 0;
+    for (; fakes.n_creates < n_creates; n++)
+        assert_int_not_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
+    return n;
+}
+
+static void a_heap_that_failed_is_tried_ever_more_rarely(void **state)
+{
+    (void)state;
+    fakes.create_status = VPMM_NO_MEMORY;
+    assert_int_equal(pass_on_until_created(1), 1);
+    assert_int_equal(pass_on_until_created(2), 16 + 1);
+    assert_int_equal(pass_on_until_created(3), 256 + 1);
+    assert_int_equal(pass_on_until_created(4), 4096 + 1);
+    fakes.create_status = VPMM_OK;
+    assert_int_equal(pass_on_until_created(4), 0);
+    assert_int_equal(async_malloc(4 * MIB, 1), VPMM_ROUTE_POOL);
+}
+
 static void a_heap_that_failed_is_tried_again_unless_it_is_hopeless(void **state)
 {
     (void)state;
     fakes.create_status = VPMM_NO_MEMORY;
-    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_OTHER);
+    pass_on_until_created(1);
     fakes.create_status = VPMM_NOT_SUPPORTED;
+    pass_on_until_created(2);
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
     fakes.create_status = VPMM_OK;
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_NO_VMM);
@@ -285,6 +308,7 @@ int main(void)
         FIXTURE_TEST(the_stream_names_the_device_of_cudamallocasync),
         FIXTURE_TEST(a_heap_is_made_once_and_only_for_a_large_request),
         FIXTURE_TEST(a_heap_that_failed_is_tried_again_unless_it_is_hopeless),
+        FIXTURE_TEST(a_heap_that_failed_is_tried_ever_more_rarely),
         FIXTURE_TEST(no_context_and_captures_pass_through),
         FIXTURE_TEST(whatever_else_fails_passes_through),
         FIXTURE_TEST(what_the_heap_answers_is_a_reason),

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "base/write.h"
+
+#include "base/lock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BIT(number) ((uint64_t)1 << ((number)-1))
+/* A terminal stops a background program that writes to it, unless the signal is blocked. */
+#define SHIELDED (BIT(SIGPIPE) | BIT(SIGXFSZ) | BIT(SIGTTOU))
+
+/* A pipe that can be written to takes this much without a wait. */
+#define PIECE_BYTES 4096
+
+/* ---- signals ---- */
+
+/* The system's own calls: the C library's wait for a signal is a place where threads are cancelled,
+ * and is not promised to be safe in a handler. */
+static _Bool change_mask(int how, const uint64_t *set, uint64_t *before_out)
+{
+    return syscall(SYS_rt_sigprocmask, how, set, before_out, sizeof *set) == 0;
+}
+
+static uint64_t find_waiting(void)
+{
+    uint64_t set = 0;
+    return syscall(SYS_rt_sigpending, &set, sizeof set) == 0 ? set : SHIELDED;
+}
+
+_Bool vpmm_shield_raise(struct vpmm_shield *shield)
+{
+    const uint64_t ours = SHIELDED;
+    shield->number = errno;
+    shield->is_up = change_mask(SIG_BLOCK, &ours, &shield->blocked);
+    if (!shield->is_up) {
+        errno = shield->number;
+        return 0;
+    }
+    shield->waiting = find_waiting();
+    shield->could_be_cancelled = vpmm_cancel_hold();
+    return 1;
+}
+
+void vpmm_shield_lower(struct vpmm_shield *shield)
+{
+    const struct timespec at_once = {0};
+    const uint64_t caused = SHIELDED & ~shield->waiting;
+    int number = errno;
+    if (!shield->is_up)
+        return;
+    while (caused && (syscall(SYS_rt_sigtimedwait, &caused, NULL, &at_once, sizeof caused) > 0 ||
+                      errno == EINTR))
+        ;
+    /* Where a filter of system calls refuses that, the signal is better blocked than deadly. */
+    if (!(find_waiting() & caused))
+        (void)change_mask(SIG_SETMASK, &shield->blocked, NULL);
+    vpmm_cancel_restore(shield->could_be_cancelled);
+    shield->is_up = 0;
+    errno = number;
+}
+
+/* ---- writing ---- */
+
+static uint64_t now_ms(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* False: it takes nothing within `patience_ms`. */
+static _Bool wait_for_room(int fd, unsigned patience_ms)
+{
+    uint64_t end = now_ms() + patience_ms;
+    for (;;) {
+        uint64_t now = now_ms();
+        struct pollfd one = {.fd = fd, .events = POLLOUT};
+        int answer = poll(&one, 1, now < end ? (int)(end - now) : 0);
+        if (answer >= 0)
+            return answer > 0;
+        if (errno != EINTR)
+            return 1;
+        if (now >= end)
+            return 0;
+    }
+}
+
+/* Another writer may have taken the room: a pipe or socket is asked not to wait. */
+static ssize_t write_piece(int fd, mode_t mode, struct iovec *piece)
+{
+    if (S_ISSOCK(mode)) {
+        const struct msghdr message = {.msg_iov = piece, .msg_iovlen = 1};
+        return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    if (S_ISFIFO(mode)) {
+        ssize_t written = pwritev2(fd, piece, 1, -1, RWF_NOWAIT);
+        if (written >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL))
+            return written;
+    }
+    return writev(fd, piece, 1);
+}
+
+static _Bool write_all(int fd, const char *at, size_t n_left, unsigned patience_ms)
+{
+    struct stat facts = {0};
+    (void)fstat(fd, &facts);
+    while (n_left > 0) {
+        union {
+            const char *read;
+            void *base;
+        } source = {at};
+        struct iovec piece = {source.base, n_left < PIECE_BYTES ? n_left : PIECE_BYTES};
+        if (!S_ISREG(facts.st_mode) && !wait_for_room(fd, patience_ms))
+            return 0;
+        ssize_t written = write_piece(fd, facts.st_mode, &piece);
+        if (written > 0) {
+            at += written;
+            n_left -= (size_t)written;
+        } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+_Bool vpmm_write(int fd, const void *bytes, size_t n_bytes, unsigned patience_ms)
+{
+    struct vpmm_shield shield;
+    if (fd < 0 || !vpmm_shield_raise(&shield))
+        return 0;
+    _Bool is_whole = write_all(fd, bytes, n_bytes, patience_ms);
+    errno = shield.number;
+    vpmm_shield_lower(&shield);
+    return is_whole;
+}
