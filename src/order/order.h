@@ -296,7 +296,8 @@ enum vpmm_wait {
 };
 /* The weakest of all parts of `fence`. A complete fence is OWN_CALL. No driver. */
 enum vpmm_wait vpmm_order_wait_kind(const struct vpmm_order *order, vpmm_fence fence);
-/* Nobody may wait for `fence`, which the calling thread has just got and told nobody of. No driver. */
+/* Nobody may wait for `fence`, which the calling thread has just got and told nobody of. No driver.
+ */
 void vpmm_order_forbid_wait(struct vpmm_order *order, vpmm_fence fence);
 /* Whether bare CUDA made the calling thread wait on the host for all that `fence` stands for: in a
  * cudaFree of its own, or, where it is in a cudaMalloc of `context` (NULL: it is not), in any

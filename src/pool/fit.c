@@ -50,7 +50,7 @@ static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want
 {
     uint32_t best = vpmm_index_fit(&pool->complete, 0, want->pages);
     if (!want->asks_all) {
-        for (uint32_t i = 0; i < want->n_follows; i++)
+        for (uint64_t i = 0; i < want->n_follows; i++)
             best = find_pending(pool, want, want->follows[i], best);
         return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best) : best;
     }
@@ -93,7 +93,7 @@ static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
     uint64_t own = want->asks_all ? UINT64_MAX : want->owner.stream_id;
     if (own)
         find_run_of(pool, want, own, &run);
-    for (uint32_t i = 0; i < want->n_follows && !want->asks_all; i++)
+    for (uint64_t i = 0; i < want->n_follows && !want->asks_all; i++)
         find_run_of(pool, want, want->follows[i], &run);
     if (run.pages)
         *run_out = run;

@@ -164,7 +164,7 @@ void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class)
 static unsigned next_followed(const struct vpmm_want *want, unsigned group)
 {
     unsigned best = group;
-    for (uint32_t i = 0; i <= want->n_follows; i++) {
+    for (uint64_t i = 0; i <= want->n_follows; i++) {
         unsigned other = group_of(i ? want->follows[i - 1] : want->owner.stream_id);
         if (other != GROUP_MIXED && other > group && (best == group || other < best))
             best = other;

@@ -187,7 +187,7 @@ static void try_bases(struct choice *choice)
         }
     } else if (choice->want->owner.stream_id) {
         try_bases_of(choice, pending, choice->want->owner.stream_id);
-        for (uint32_t i = 0; i < choice->want->n_follows; i++)
+        for (uint64_t i = 0; i < choice->want->n_follows; i++)
             try_bases_of(choice, pending, choice->want->follows[i]);
     }
     try_bases_of(choice, &choice->pool->growable, 0);

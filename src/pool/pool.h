@@ -108,18 +108,14 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint
 /* ---- requests ---- */
 
 #define VPMM_WANT_FOLLOWS_MAX 9u
-
 struct vpmm_want {
     uint64_t pages;
     struct vpmm_owner owner; /* for the live region; is_whole: whole extents alone serve it */
     const struct vpmm_fence_view *view; /* which fences this request may build on */
     uint64_t create_pages_max; /* at most so many new pages (0: none; UINT64_MAX: any number) */
     uint64_t number;           /* how many requests came before it, as far as anybody counts */
-    /* Streams that left pending regions which the view may allow, besides the owner's own. */
-    uint64_t follows[VPMM_WANT_FOLLOWS_MAX];
-    uint32_t n_follows;
-    bool may_spare; /* new pages may take the place of extents that move, whatever create_pages_max
-                     */
+    uint64_t follows[VPMM_WANT_FOLLOWS_MAX], n_follows; /* other streams that the view may allow */
+    bool may_spare; /* new pages may replace extents that move, whatever create_pages_max */
     bool asks_all;  /* the view may allow what other streams left pending: ask about all of it */
 };
 

@@ -265,7 +265,6 @@ struct vpmm_router *vpmm_enter(void)
     return world->router;
 }
 
-/* The runtime's first call: from here on the dump signal is answered. */
 void vpmm_lookup_begins(void)
 {
     if (vpmm_enter())
@@ -278,8 +277,7 @@ void vpmm_entry_passed(bool is_async)
         atomic_fetch_add_explicit(&passed.n[is_async], 1, memory_order_relaxed);
 }
 
-/* The driver runs host functions on threads of its own, so a thread that was served once is always
- * served. A thread without a context can be served on any stream. */
+/* The driver runs host functions on threads of its own: who was served once is served always. */
 VPMM_APART static bool is_refused(void)
 {
     CUresult result = vpmm_context_answer();

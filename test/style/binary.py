@@ -16,6 +16,7 @@ VARIABLES = {
     "preload/entry.c": "the composition root",
     "preload/original.c": "the originals, found once",
     "observe/log.c": "the level, the count of warnings, and what became of standard error",
+    "preload/ipc.c": "whether the warning of shared extents was given",
     "preload/signals.c": "what a handler must find: it is handed a number",
     "base/lock.c": "the ranks a thread holds, where assertions are on",
     "order/stream.c": "a thread's number",

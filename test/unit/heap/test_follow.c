@@ -98,7 +98,8 @@ static bool is_given(struct scene *s, uint64_t pages)
         scene_end(s);                                                                              \
     }
 
-SCENE(nothing_orders_two_streams, { free_block(s); }, false)
+SCENE(
+    nothing_orders_two_streams, { free_block(s); }, false)
 SCENE(
     a_wait_for_a_record_behind_the_free_does,
     {
