@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap/internal.h"
 
+/* A context that cannot get a record has no fence: its work is waited for on the host. */
+static void wait_for_unknown(struct vpmm_heap *heap)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    vpmm_context_handle current;
+    if (!vpmm_order_knows_current(heap->order) &&
+        driver->context_current(driver->self, &current) == VPMM_OK)
+        (void)!driver->context_synchronize(driver->self, current);
+}
+
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
  * outlive that; then of the current one, whose work may use it, or of all where nobody can tell
  * which that is. False without memory. Sets `*wait_out` where it waited. Bare CUDA waits for
@@ -17,6 +27,8 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
         *fence_out = vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
     else if (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN)
         *wait_out = status;
+    else
+        wait_for_unknown(heap);
     vpmm_context_handle current;
     return !status || status == VPMM_CONTEXT_GONE ||
            heap->driver->context_current(heap->driver->self, &current) == VPMM_NO_CONTEXT ||

@@ -135,6 +135,14 @@ static enum vpmm_status root_of_current(const struct vpmm_driver *driver,
     return status;
 }
 
+bool vpmm_order_knows_current(struct vpmm_order *order)
+{
+    const struct vpmm_driver *driver = order->driver;
+    vpmm_context_handle current;
+    enum vpmm_status status = driver->context_current(driver->self, &current);
+    return status == VPMM_NO_CONTEXT || (!status && find(order, current));
+}
+
 enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handle handle,
                                     struct vpmm_context **context_out)
 {
