@@ -6,8 +6,7 @@ static void wait_for_unknown(struct vpmm_heap *heap)
 {
     const struct vpmm_driver *driver = heap->driver;
     vpmm_context_handle current;
-    if (!vpmm_order_knows_current(heap->order) &&
-        driver->context_current(driver->self, &current) == VPMM_OK)
+    if (vpmm_order_misses_current(heap->order, &current))
         (void)!driver->context_synchronize(driver->self, current);
 }
 

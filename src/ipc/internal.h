@@ -117,14 +117,14 @@ void vpmm_ipc_server_abandon(struct vpmm_ipc_server *server);
 /* Makes a client of a connection; its number, or VPMM_IPC_CLIENTS_MAX where there is no room. */
 uint32_t vpmm_ipc_client_admit(struct vpmm_ipc *ipc, int socket);
 /* Answers what the client sent; what it had leased stays so where it is to be dropped. */
-void vpmm_ipc_client_hear(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, size_t n);
+void vpmm_ipc_client_hear(struct vpmm_ipc *ipc, uint32_t number, const void *bytes, size_t n);
 
 /* ---- door.c: in the serving thread ---- */
 
 /* Lets in who waits at the socket, some at a time. */
 void vpmm_ipc_callers_accept(struct vpmm_ipc *ipc);
 /* A caller has sent something, or has gone. */
-void vpmm_ipc_caller_hear(struct vpmm_ipc *ipc, uint32_t caller);
+void vpmm_ipc_caller_hear(struct vpmm_ipc *ipc, uint32_t number);
 /* Drops those who have been silent for too long. How long until the next one has, in milliseconds;
  * -1: there is none. */
 int vpmm_ipc_callers_expire(struct vpmm_ipc_server *server);

@@ -3,7 +3,7 @@
 #include "ipc/socket.h"
 
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,21 +28,33 @@ static bool read_line(const char *path, char *text, size_t room)
     return n > 0;
 }
 
+/* Takes the number that the text begins with off it. False: there is none. */
+static bool take_number(char **text, uint32_t *number_out)
+{
+    char *end;
+    unsigned long number = strtoul(*text, &end, 10);
+    if (end == *text || number > UINT32_MAX)
+        return false;
+    *text = end;
+    *number_out = (uint32_t)number;
+    return true;
+}
+
 /* Whether every user has a number in the user namespace of this process. */
 static bool are_all_mapped(void)
 {
-    char text[128];
-    unsigned first, outside, n;
-    return read_line("/proc/self/uid_map", text, sizeof text) &&
-           sscanf(text, "%u %u %u", &first, &outside, &n) == 3 && n == ALL_USERS;
+    char text[128], *rest = text;
+    uint32_t first, outside, n;
+    return read_line("/proc/self/uid_map", text, sizeof text) && take_number(&rest, &first) &&
+           take_number(&rest, &outside) && take_number(&rest, &n) && n == ALL_USERS;
 }
 
 bool vpmm_ipc_user_is_one(uint32_t user_id)
 {
-    char text[32];
-    unsigned overflow = OVERFLOW_USER;
+    char text[32], *rest = text;
+    uint32_t overflow = OVERFLOW_USER;
     if (read_line("/proc/sys/kernel/overflowuid", text, sizeof text))
-        (void)sscanf(text, "%u", &overflow);
+        (void)take_number(&rest, &overflow);
     return (user_id != overflow && user_id != OVERFLOW_USER) || are_all_mapped();
 }
 

@@ -135,12 +135,15 @@ static enum vpmm_status root_of_current(const struct vpmm_driver *driver,
     return status;
 }
 
-bool vpmm_order_knows_current(struct vpmm_order *order)
+bool vpmm_order_misses_current(struct vpmm_order *order, vpmm_context_handle *handle_out)
 {
     const struct vpmm_driver *driver = order->driver;
-    vpmm_context_handle current;
-    enum vpmm_status status = driver->context_current(driver->self, &current);
-    return status == VPMM_NO_CONTEXT || (!status && find(order, current));
+    int device;
+    uint64_t id;
+    if (driver->context_current(driver->self, handle_out) || find(order, *handle_out) ||
+        ask_id(order, *handle_out, &id))
+        return false;
+    return id || driver->context_device(driver->self, *handle_out, &device) != VPMM_CONTEXT_GONE;
 }
 
 enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handle handle,

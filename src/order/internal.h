@@ -324,9 +324,10 @@ void vpmm_snapshots_finish(struct vpmm_order *order);
 
 /* ---- marks (mark.c) ---- */
 
-/* Asks about the mark of a stream. OK too where there is none. Called with the lock, which it gives
- * up meanwhile; the thread's capture mode is relaxed. */
-enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id);
+/* Asks about the mark of a stream. OK too where there is none, or its context may be ending;
+ * `is_used`: the program is in a call on it, which rules out all but the announced end. Called with
+ * the lock, which it gives up meanwhile; the thread's capture mode is relaxed. */
+enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id, bool is_used);
 
 /* ---- observing (wait.c) ---- */
 

@@ -93,15 +93,17 @@ bool vpmm_order_has_marks(const struct vpmm_order *order)
     return vpmm_atomic_load(&order->n_tracks) != 0;
 }
 
-/* The track with a mark that nobody has seen complete, or NULL. */
-static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t stream_id)
+/* The track with a mark that nobody has seen complete, or NULL. `is_used`: the program itself is in
+ * a call on the stream, so a reference to its context that another thread gives up is not the last
+ * one. */
+static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t stream_id, bool is_used)
 {
     struct vpmm_track *track = vpmm_track_find(order, stream_id);
     if (!track || !vpmm_atomic_load(&track->event) ||
-        vpmm_atomic_load(&track->n_over) == vpmm_atomic_load(&track->n_records) ||
-        vpmm_atomic_load(&vpmm_context_at(order, track->context)->n_ending))
+        vpmm_atomic_load(&track->n_over) == vpmm_atomic_load(&track->n_records))
         return NULL;
-    return track;
+    const struct vpmm_context *context = vpmm_context_at(order, track->context);
+    return vpmm_atomic_load(is_used ? &context->n_ending : &context->n_leaving) ? NULL : track;
 }
 
 static void note_over(struct vpmm_order *order, uint64_t stream_id, uint64_t n_records)
@@ -111,10 +113,10 @@ static void note_over(struct vpmm_order *order, uint64_t stream_id, uint64_t n_r
         vpmm_atomic_store(&track->n_over, n_records);
 }
 
-enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id)
+enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id, bool is_used)
 {
     const struct vpmm_driver *driver = order->driver;
-    const struct vpmm_track *track = pending_track(order, stream_id);
+    const struct vpmm_track *track = pending_track(order, stream_id, is_used);
     if (!track)
         return VPMM_OK;
     uint64_t n_records = vpmm_atomic_load(&track->n_records);
@@ -146,7 +148,7 @@ enum vpmm_status vpmm_order_mark_query(struct vpmm_order *order, vpmm_stream_han
     if (!find_stream(order, handle, &stream) || driver->capture_relax(driver->self, &mode))
         return VPMM_OK;
     vpmm_lock_take(&order->lock);
-    enum vpmm_status status = vpmm_mark_observe(order, stream.id);
+    enum vpmm_status status = vpmm_mark_observe(order, stream.id, true);
     vpmm_lock_give(&order->lock);
     driver->capture_restore(driver->self, mode);
     return status == VPMM_NOT_READY ? VPMM_NOT_READY : VPMM_OK;
@@ -159,7 +161,7 @@ bool vpmm_order_mark_hold(struct vpmm_order *order, vpmm_stream_handle handle,
     if (!find_stream(order, handle, &stream))
         return false;
     vpmm_lock_take(&order->lock);
-    struct vpmm_track *track = pending_track(order, stream.id);
+    struct vpmm_track *track = pending_track(order, stream.id, true);
     if (track) {
         uint32_t event = vpmm_atomic_load(&track->event);
         *hold_out = (struct vpmm_mark_hold){.stream_id = stream.id,

@@ -136,8 +136,8 @@ vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_s
 vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_context *context,
                                     bool bare_waits, enum vpmm_status *status_out);
 
-/* Whether the calling thread's current context has a record, or there is none (driver). */
-bool vpmm_order_knows_current(struct vpmm_order *order);
+/* Whether the calling thread's current context lives and has no record (driver). */
+bool vpmm_order_misses_current(struct vpmm_order *order, vpmm_context_handle *handle_out);
 
 /* A fence for all work queued in any context until now, where nobody can tell in which: what is
  * parked in each context that has a record, the current one included where that can be had

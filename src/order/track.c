@@ -95,7 +95,7 @@ static void sweep(struct vpmm_order *order)
         uint64_t stream_id = vpmm_atomic_load(&at(order, number)->stream_id);
         if (!stream_id)
             continue;
-        (void)vpmm_mark_observe(order, stream_id);
+        (void)vpmm_mark_observe(order, stream_id, false);
         if (vpmm_atomic_load(&at(order, number)->stream_id) == stream_id)
             (void)take_away(order, number, false);
     }

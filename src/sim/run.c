@@ -132,8 +132,10 @@ static void run_fill(struct sim_view *view)
     unsigned char *chunk = allocate(CHUNK);
     for (unsigned i = 0; i < work->width; i++)
         chunk[i] = (unsigned char)(work->value >> 8 * i);
-    for (uint64_t filled = work->width; filled < whole; filled *= 2)
-        memcpy(chunk + filled, chunk, filled < whole - filled ? filled : whole - filled);
+    for (uint64_t filled = work->width, n; filled < whole; filled += n) {
+        n = filled < whole - filled ? filled : whole - filled;
+        memcpy(chunk + filled, chunk, n);
+    }
     for (uint64_t done = 0; done < work->n_bytes;) {
         uint64_t n = work->n_bytes - done < CHUNK ? work->n_bytes - done : CHUNK;
         if (!sim_write(view, work->to + done, chunk, n))

@@ -327,8 +327,8 @@ int main(void)
     MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
     gate_init(&gate);
     MUST(cuMemAlloc(&words, 4096));
-    for (int hold = 0; hold < N_HOLDS; hold++)
-        for (int kind = 0; kind < N_KINDS; kind++) {
+    for (enum hold hold = 0; hold < N_HOLDS; hold++)
+        for (enum kind kind = 0; kind < N_KINDS; kind++) {
             printf("\n[%s, while %s is held]\n", kind_names[kind], hold_names[hold]);
             for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
                 look(&calls[i], kind, hold, pool);

@@ -181,13 +181,14 @@ enum pair {
     FOREIGN,
     N_PAIRS
 };
-static const char *const pair_names[] = {"two non-blocking streams",
-                                         "two blocking streams",
-                                         "freed on a blocking stream, asked for on the legacy one",
-                                         "freed on the legacy stream, asked for on a blocking one",
-                                         "freed on a blocking stream, asked for on the per-thread "
-                                         "one",
-                                         "two streams of two contexts"};
+static const char *const pair_names[] = {
+    "two non-blocking streams",
+    "two blocking streams",
+    "freed on a blocking stream, asked for on the legacy one",
+    "freed on the legacy stream, asked for on a blocking one",
+    "freed on a blocking stream, asked for on the per-thread one",
+    "two streams of two contexts",
+};
 
 static struct scene scene_new(enum pair pair)
 {
@@ -271,7 +272,7 @@ int main(void)
     MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
     gate_init(&gate);
     MUST(cuMemAlloc(&words, 4096));
-    for (int pair = 0; pair < N_PAIRS; pair++) {
+    for (enum pair pair = 0; pair < N_PAIRS; pair++) {
         PART(pair_names[pair]);
         for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++)
             play(&orders[i], pair, pool);

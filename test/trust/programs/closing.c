@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Loads the library that its argument names as a plug-in would be loaded, uses it through dlsym,
  * and closes it again. Whatever handler is there then still has to work. */
+#define _GNU_SOURCE
 #include <cuda.h>
 
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the driver as the CUDA runtime does, by dlopen and cuGetProcAddress, calls none of its
  * functions, and says whether anybody answers SIGUSR1 before and after that. */
+#define _GNU_SOURCE
 #include <cuda.h>
 
 #include <dlfcn.h>
