@@ -103,7 +103,10 @@ static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t strea
         vpmm_atomic_load(&track->n_over) == vpmm_atomic_load(&track->n_records))
         return NULL;
     const struct vpmm_context *context = vpmm_context_at(order, track->context);
-    return vpmm_atomic_load(is_used ? &context->n_ending : &context->n_leaving) ? NULL : track;
+    if (vpmm_atomic_load(&context->gone) ||
+        vpmm_atomic_load(is_used ? &context->n_ending : &context->n_leaving))
+        return NULL;
+    return track;
 }
 
 static void note_over(struct vpmm_order *order, uint64_t stream_id, uint64_t n_records)

@@ -96,8 +96,11 @@ static void sweep(struct vpmm_order *order)
         if (!stream_id)
             continue;
         (void)vpmm_mark_observe(order, stream_id, false);
-        if (vpmm_atomic_load(&at(order, number)->stream_id) == stream_id)
-            (void)take_away(order, number, false);
+        struct vpmm_track *track = at(order, number);
+        /* One that was in use when its context ended is still here. */
+        if (vpmm_atomic_load(&track->stream_id) == stream_id)
+            (void)take_away(order, number,
+                            vpmm_atomic_load(&vpmm_context_at(order, track->context)->gone));
     }
     vpmm_atomic_store(&order->n_tracks_swept, 2 * vpmm_atomic_load(&order->n_tracks) + TRACKS_KEPT);
     vpmm_lock_give(&order->lock);

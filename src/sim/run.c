@@ -104,12 +104,17 @@ static bool is_permitted(struct sim_view *view)
     return permitted;
 }
 
+static uint64_t at_most_chunk(uint64_t n_bytes)
+{
+    return n_bytes < CHUNK ? n_bytes : CHUNK;
+}
+
 static void run_copy(struct sim_view *view)
 {
     const struct work *work = view->work;
     unsigned char *chunk = allocate(CHUNK);
     for (uint64_t done = 0; done < work->n_bytes;) {
-        uint64_t n = work->n_bytes - done < CHUNK ? work->n_bytes - done : CHUNK;
+        uint64_t n = at_most_chunk(work->n_bytes - done);
         if (work->bytes != NULL)
             memcpy(chunk, work->bytes->data + done, n);
         else if (!space_is_device(work->from))
@@ -128,16 +133,14 @@ static void run_copy(struct sim_view *view)
 static void run_fill(struct sim_view *view)
 {
     const struct work *work = view->work;
-    uint64_t whole = work->n_bytes < CHUNK ? work->n_bytes : CHUNK;
+    uint64_t whole = at_most_chunk(work->n_bytes);
     unsigned char *chunk = allocate(CHUNK);
     for (unsigned i = 0; i < work->width; i++)
         chunk[i] = (unsigned char)(work->value >> 8 * i);
-    for (uint64_t filled = work->width, n; filled < whole; filled += n) {
-        n = filled < whole - filled ? filled : whole - filled;
-        memcpy(chunk + filled, chunk, n);
-    }
+    for (uint64_t filled = work->width; filled < whole; filled *= 2)
+        memcpy(chunk + filled, chunk, filled < whole - filled ? filled : whole - filled);
     for (uint64_t done = 0; done < work->n_bytes;) {
-        uint64_t n = work->n_bytes - done < CHUNK ? work->n_bytes - done : CHUNK;
+        uint64_t n = at_most_chunk(work->n_bytes - done);
         if (!sim_write(view, work->to + done, chunk, n))
             break;
         done += n;
