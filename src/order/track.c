@@ -81,6 +81,11 @@ void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *con
     }
 }
 
+static bool is_gone(const struct vpmm_order *order, const struct vpmm_track *track)
+{
+    return vpmm_atomic_load(&vpmm_context_at(order, track->context)->gone) != 0;
+}
+
 /* Streams of threads that have ended leave their tracks behind (driver). */
 static void sweep(struct vpmm_order *order)
 {
@@ -99,8 +104,7 @@ static void sweep(struct vpmm_order *order)
         struct vpmm_track *track = at(order, number);
         /* One that was in use when its context ended is still here. */
         if (vpmm_atomic_load(&track->stream_id) == stream_id)
-            (void)take_away(order, number,
-                            vpmm_atomic_load(&vpmm_context_at(order, track->context)->gone));
+            (void)take_away(order, number, is_gone(order, track));
     }
     vpmm_atomic_store(&order->n_tracks_swept, 2 * vpmm_atomic_load(&order->n_tracks) + TRACKS_KEPT);
     vpmm_lock_give(&order->lock);
