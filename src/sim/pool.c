@@ -142,6 +142,8 @@ CUresult sim_mem_pool_create(struct sim *sim, const CUmemPoolProps *props, CUmem
          props->location.id >= sim->config.n_devices))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
+        result = capture_unsafe(sim, "cuMemPoolCreate");
+    if (result == CUDA_SUCCESS)
         *pool_out = pool_made(sim, props);
     return call_leave(sim, "cuMemPoolCreate", result);
 }
@@ -164,6 +166,8 @@ static CUresult pool_destroy(struct sim *sim, CUmemoryPool handle)
 CUresult sim_mem_pool_destroy(struct sim *sim, CUmemoryPool pool)
 {
     CUresult result = call_enter(sim, "cuMemPoolDestroy");
+    if (result == CUDA_SUCCESS)
+        result = capture_unsafe(sim, "cuMemPoolDestroy");
     if (result == CUDA_SUCCESS)
         result = pool_destroy(sim, pool);
     return call_leave(sim, "cuMemPoolDestroy", result);
@@ -236,6 +240,8 @@ CUresult sim_mem_pool_set_attribute(struct sim *sim, CUmemoryPool handle,
     CUresult result = call_enter(sim, "cuMemPoolSetAttribute");
     if (result == CUDA_SUCCESS)
         result = pool_of(sim, handle, &pool);
+    if (result == CUDA_SUCCESS)
+        result = capture_unsafe(sim, "cuMemPoolSetAttribute");
     if (result == CUDA_SUCCESS)
         result = value == NULL ? CUDA_ERROR_INVALID_VALUE : attribute_set(pool, attribute, value);
     return call_leave(sim, "cuMemPoolSetAttribute", result);

@@ -96,6 +96,9 @@ def _ordinary() -> List[Program]:
     """Ordinary programs, each linked in all three ways."""
     passes = {
         "graphs": frozenset({"capturing"}),
+        # The first request of each kind of row tells its pitch.
+        "mixes": frozenset({"other"}),
+        "pitches": frozenset({"other"}),
         "meminfo": frozenset({"full"}),
         "errors": frozenset({"large"}),
     }

@@ -82,15 +82,16 @@ static const char *pool_make(struct reference *reference, const struct step *ste
     if (step->a >= POOLS_MAX)
         return "no such pool";
     struct memory_pool *pool = &reference->pools[step->a];
+    if (reference->threads[step->thread].context == CONTEXTS_MAX ||
+        capture_forbids(reference, step->thread))
+        return "no context, or a capture forbids it";
     if (step->kind != STEP_POOL_CREATE) {
-        if (!pool->is_alive || reference->threads[step->thread].context == CONTEXTS_MAX ||
-            capture_forbids(reference, step->thread))
-            return "no such pool, or no context, or a capture forbids it";
+        if (!pool->is_alive)
+            return "no such pool";
         pool->is_alive = step->kind != STEP_POOL_DESTROY;
         return NULL;
     }
-    if (pool->was_alive || step->b >= DEVICES || !reference->contexts[step->b].was_alive ||
-        reference->threads[step->thread].context == CONTEXTS_MAX)
+    if (pool->was_alive || step->b >= DEVICES || !reference->contexts[step->b].was_alive)
         return "the pool has been, or the device is not in use";
     *pool = (struct memory_pool){.is_alive = true, .was_alive = true, .device = step->b};
     return NULL;
