@@ -207,14 +207,14 @@ bool vpmm_order_learns(const struct vpmm_order *order);
 /* Before and after the driver records the program's event on the stream (driver, to tell the
  * stream). `recorded` only where the driver did it. */
 void vpmm_order_event_recording(struct vpmm_order *order, vpmm_event_handle event,
-                                vpmm_stream_handle stream, struct vpmm_event_points *points_out);
+                                vpmm_stream_handle handle, struct vpmm_event_points *points_out);
 void vpmm_order_event_recorded(struct vpmm_order *order, vpmm_event_handle event,
                                const struct vpmm_event_points *points);
 /* Before and after the driver makes the stream wait for the event; the same. */
 void vpmm_order_event_waiting(struct vpmm_order *order, vpmm_event_handle event,
                               struct vpmm_event_points *points_out);
 void vpmm_order_event_waited(struct vpmm_order *order, vpmm_event_handle event,
-                             vpmm_stream_handle stream, const struct vpmm_event_points *points);
+                             vpmm_stream_handle handle, const struct vpmm_event_points *points);
 /* The event is about to be destroyed, or recorded otherwise: nothing is known of it from now on. No
  * driver. */
 void vpmm_order_event_gone(struct vpmm_order *order, vpmm_event_handle event);

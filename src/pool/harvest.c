@@ -255,8 +255,8 @@ bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned cla
         *class_out = class - 1;
         return class > 0;
     }
-    unsigned best;
-    unsigned other;
+    unsigned best = 0;
+    unsigned other = 0;
     bool has_any = class_below(walk->pool, GROUP_COMPLETE, class, &best);
     unsigned group = GROUP_COMPLETE;
     for (unsigned next; (next = next_followed(walk->want, group)) != group; group = next) {

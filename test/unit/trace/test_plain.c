@@ -54,6 +54,7 @@ static void plain_files_are_read(void **state)
     assert_int_equal(file_next(reader).entry.bytes, 4096);
     assert_int_equal(file_next(reader).entry.kind, VPMM_TRACE_FREE);
     file_end(reader, NULL);
+    vpmm_trace_close(reader);
 }
 
 int main(void)
