@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap/internal.h"
 
-/* A context that cannot get a record has no fence: its work is waited for on the host. */
-static void wait_for_unknown(struct vpmm_heap *heap)
+/* A context that cannot get a record has no fence: its work is waited for on the host. False beside
+ * a capture, which that might break. */
+static bool wait_for_unknown(struct vpmm_heap *heap)
 {
     const struct vpmm_driver *driver = heap->driver;
     vpmm_context_handle current;
-    if (vpmm_order_misses_current(heap->order, &current))
+    int mode;
+    if (!vpmm_order_misses_current(heap->order, &current))
+        return true;
+    if (vpmm_order_has_captures(heap->order))
+        return false;
+    if (driver->capture_relax(driver->self, &mode) == VPMM_OK) {
         (void)!driver->context_synchronize(driver->self, current);
+        driver->capture_restore(driver->self, mode);
+    }
+    return true;
 }
 
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
@@ -26,8 +35,8 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
         *fence_out = vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
     else if (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN)
         *wait_out = status;
-    else
-        wait_for_unknown(heap);
+    else if (!wait_for_unknown(heap))
+        return false;
     vpmm_context_handle current;
     return !status || status == VPMM_CONTEXT_GONE ||
            heap->driver->context_current(heap->driver->self, &current) == VPMM_NO_CONTEXT ||
