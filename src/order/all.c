@@ -3,16 +3,6 @@
  * parked is recorded by whoever polls next. */
 #include "order/internal.h"
 
-static vpmm_fence park(struct vpmm_order *order, struct vpmm_context *context)
-{
-    vpmm_fence fence = VPMM_FENCE_NONE;
-    vpmm_lock_take(&order->lock);
-    if (!vpmm_atomic_load(&context->gone))
-        fence = vpmm_park(order, context);
-    vpmm_lock_give(&order->lock);
-    return fence;
-}
-
 enum vpmm_status vpmm_order_fence_all(struct vpmm_order *order, vpmm_fence *fence_out)
 {
     struct vpmm_context *context;
@@ -20,7 +10,7 @@ enum vpmm_status vpmm_order_fence_all(struct vpmm_order *order, vpmm_fence *fenc
     (void)!vpmm_order_context(order, NULL, &context);
     uint32_t n = vpmm_atomic_load(&order->n_contexts);
     for (uint32_t number = 1; number <= n; number++) {
-        vpmm_fence fence = park(order, vpmm_context_at(order, number));
+        vpmm_fence fence = vpmm_park_living(order, vpmm_context_at(order, number));
         vpmm_fence both = vpmm_order_join(order, all, fence);
         /* Either may have completed meanwhile, if its context is gone. */
         if (!both && (vpmm_order_ask(order, all, 0) != VPMM_VERDICT_COMPLETE ||

@@ -289,6 +289,8 @@ bool vpmm_context_is_lost(struct vpmm_order *order, const struct vpmm_context *c
 
 /* The fence that is parked in the living context, which from now on stands for a call more. */
 vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context);
+/* The same without the lock. VPMM_FENCE_NONE where the context is gone. */
+vpmm_fence vpmm_park_living(struct vpmm_order *order, struct vpmm_context *context);
 /* Records the open fence on `stream`, or (NULL) on the whole context (driver; called without the
  * lock). It stays open where that fails. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_record_open(struct vpmm_order *order,

@@ -240,7 +240,7 @@ vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context)
     return vpmm_atomic_load(&slot->number);
 }
 
-static vpmm_fence park(struct vpmm_order *order, struct vpmm_context *context)
+vpmm_fence vpmm_park_living(struct vpmm_order *order, struct vpmm_context *context)
 {
     vpmm_fence fence = VPMM_FENCE_NONE;
     vpmm_lock_take(&order->lock);
@@ -284,7 +284,7 @@ vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_s
         attempt.wait = VPMM_WAIT_NEVER;
         status = record(order, attempt, &fence);
     }
-    return status ? park(order, context) : fence;
+    return status ? vpmm_park_living(order, context) : fence;
 }
 
 /* Waits as bare cudaFree does, for a driver that cannot record a context. */
@@ -335,14 +335,14 @@ vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_contex
                                   .wait = bare_waits ? VPMM_WAIT_OWN_CALL : VPMM_WAIT_NEVER};
         enum vpmm_status recorded = record(order, attempt, &fence);
         *status_out = vpmm_record_verdict(recorded);
-        return recorded ? park(order, context) : fence;
+        return recorded ? vpmm_park_living(order, context) : fence;
     }
     enum vpmm_status status = synchronize(order, context);
     if (!status)
         return VPMM_FENCE_NONE;
     if (status != VPMM_CAPTURED && status != VPMM_NOT_READY && status != VPMM_CONTEXT_GONE)
         *status_out = status;
-    return park(order, context);
+    return vpmm_park_living(order, context);
 }
 
 enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order, struct vpmm_context *context)
