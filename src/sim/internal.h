@@ -304,8 +304,8 @@ struct call_count {
 
 /* The machine's one lock would order all threads that call it, and so hide from the thread
  * sanitizer what a real driver leaves unordered. Between these two the sanitizer sees neither the
- * calling thread's accesses nor what they wait for. Each call, and the thread that runs host
- * functions, is between them. */
+ * calling thread's accesses nor what they wait for. Each call, the thread that runs host functions
+ * and the end of a thread are between them. */
 void call_hide(void);
 void call_show(void);
 /* Takes the lock, counts, and answers what stands in the way of the call. */

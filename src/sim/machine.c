@@ -32,6 +32,7 @@ static void thread_ended(void *value)
 {
     struct os_thread *ended = value;
     struct sim *sim = ended->sim;
+    call_hide();
     pthread_mutex_lock(&sim->lock);
     for (struct os_thread **at = &sim->os_threads; *at != NULL; at = &(*at)->next)
         if (*at == ended) {
@@ -40,6 +41,7 @@ static void thread_ended(void *value)
         }
     pthread_mutex_unlock(&sim->lock);
     free(ended);
+    call_show();
 }
 
 struct sim *sim_create(const struct sim_config *config)
