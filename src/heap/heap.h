@@ -218,6 +218,13 @@ void vpmm_heap_decay_look(struct vpmm_heap *heap, bool may_record);
  * Zombies are unmapped where nothing else can be given back. True: there may be more. */
 bool vpmm_heap_decay_slice(struct vpmm_heap *heap, uint64_t keep_bytes);
 
+/* How long to go on looking at work that must not be waited for without bound. Zero-initialised: it
+ * has not begun. */
+struct vpmm_patience {
+    uint64_t end_ms;
+    unsigned looks_left; /* until then it lasts whatever the time: a busy host looks seldom */
+};
+
 /* How far the pool goes for an allocation elsewhere that failed for lack of memory; one for all
  * tries of that allocation. `bytes`: what it asks for. `may_wait`: bare CUDA may have waited there
  * for what cudaFree left pending. `may_poll`: pending frees may be polled for. The rest begins as
@@ -226,7 +233,7 @@ struct vpmm_relief {
     uint64_t bytes;
     bool may_wait, may_poll;
     unsigned rounds;
-    uint64_t end_ms;
+    struct vpmm_patience patience;
 };
 
 /* Gives all that it can back to the device, and waits for pending frees as far as `relief` allows

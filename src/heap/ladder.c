@@ -2,8 +2,10 @@
 #include "heap/internal.h"
 
 /* How long a request that would otherwise fail polls for work that it must not wait for without
- * bound. */
-#define POLL_LIMIT_MS 500
+ * bound. It also polls so many times, however long a busy host takes for that: on an idle one they
+ * are over sooner. */
+#define PATIENCE_MS 500
+#define PATIENCE_LOOKS 100u
 
 /* How often one allocation elsewhere is tried again, while other threads take what was given back.
  */
@@ -116,18 +118,29 @@ static bool may_change(struct vpmm_heap *heap, const struct vpmm_stream *own)
     return vpmm_heap_busy_pages(heap, &totals) > 0 || vpmm_heap_has_pending(heap);
 }
 
+/* Counts one look. False: that was long enough, and often enough. */
+static bool has_patience(struct vpmm_patience *patience)
+{
+    if (!patience->end_ms)
+        *patience = (struct vpmm_patience){vpmm_now_ms() + PATIENCE_MS, PATIENCE_LOOKS};
+    if (!patience->looks_left)
+        return vpmm_now_ms() < patience->end_ms;
+    patience->looks_left--;
+    return true;
+}
+
 /* Fences that cover work queued after their free may depend on what the program does next, so they
  * are only polled, and not for ever. What may change is looked at before each try, because another
  * thread may learn of it and settle it in between. */
 static enum vpmm_status poll_for_a_while(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    uint64_t limit_ms = vpmm_now_ms() + POLL_LIMIT_MS;
+    struct vpmm_patience patience = {0};
     uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = VPMM_NO_MEMORY;
     bool may_go_on = true;
     while (status == VPMM_NO_MEMORY && may_go_on) {
-        may_go_on = may_change(heap, serving->request->stream) && vpmm_now_ms() < limit_ms;
+        may_go_on = may_change(heap, serving->request->stream) && has_patience(&patience);
         vpmm_heap_settle_all(heap);
         vpmm_leases_give_back(heap);
         status = try_again(serving, address_out);
@@ -155,8 +168,6 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
 {
     if (relief->rounds++ == RELIEF_ROUNDS_MAX || !could_relieve(heap, relief->bytes))
         return false;
-    if (!relief->end_ms)
-        relief->end_ms = vpmm_now_ms() + POLL_LIMIT_MS;
     struct vpmm_context *context = NULL;
     if (relief->may_wait && vpmm_order_context(heap->order, NULL, &context))
         context = NULL;
@@ -168,7 +179,7 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }
     while (!trimmed_bytes && relief->may_poll && may_change(heap, NULL) &&
-           vpmm_now_ms() < relief->end_ms) {
+           has_patience(&relief->patience)) {
         vpmm_pause();
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }
