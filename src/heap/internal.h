@@ -10,8 +10,9 @@
 #include "base/lock.h"
 #include "heap/cache.h"
 #include "heap/habit.h"
-#include "heap/lane.h"
 #include "heap/heap.h"
+#include "heap/lane.h"
+#include "order/program.h"
 
 struct vpmm_heap {
     struct vpmm_lock lock;

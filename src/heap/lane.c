@@ -34,7 +34,8 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
     uint64_t turn = lane->cached[i].turn;
     vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, number);
     if (fence != known->fence || turn != known->turn) {
-        bool is_pending = vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
+        bool is_pending = !vpmm_order_turn_over(lane->track, turn) &&
+                          vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
         known->fence = fence;
         known->turn = turn;
         known->of_turn =
@@ -47,6 +48,8 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
     struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
+    if (lane->batch && vpmm_order_over(heap->order, lane->batch, lane->track))
+        (void)vpmm_lane_detach(lane);
     while (lane->n)
         hand_back(heap, lane, lane->n - 1, &known);
 }

@@ -16,6 +16,7 @@ void vpmm_open_add(struct vpmm_order *order, uint32_t number)
     if (slot->next)
         vpmm_slot_at(order, slot->next)->queue = number;
     order->first_open = number;
+    vpmm_atomic_add(&order->n_open, 1);
 }
 
 void vpmm_open_drop(struct vpmm_order *order, uint32_t number)
@@ -25,6 +26,7 @@ void vpmm_open_drop(struct vpmm_order *order, uint32_t number)
     if (slot->next)
         vpmm_slot_at(order, slot->next)->queue = slot->queue;
     slot->next = slot->queue = 0;
+    vpmm_atomic_sub(&order->n_open, 1);
 }
 
 void vpmm_open_complete(struct vpmm_order *order, uint32_t context)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Newest first: a handle may have belonged to contexts that are gone. */
-static struct vpmm_context *find(const struct vpmm_order *order, vpmm_context_handle handle)
+struct vpmm_context *vpmm_context_find(const struct vpmm_order *order, vpmm_context_handle handle)
 {
     for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number; number--) {
         struct vpmm_context *context = vpmm_context_at(order, number);
@@ -64,7 +64,7 @@ static void await_departure(struct vpmm_order *order, vpmm_context_handle handle
 {
     const struct vpmm_context *context;
     vpmm_lock_take(&order->lock);
-    while ((context = find(order, handle)) != NULL && is_leaving(context))
+    while ((context = vpmm_context_find(order, handle)) != NULL && is_leaving(context))
         vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);
 }
@@ -77,7 +77,7 @@ static struct vpmm_context *settle(struct vpmm_order *order, struct vpmm_context
                                    bool *again)
 {
     vpmm_lock_take(&order->lock);
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = vpmm_context_find(order, handle);
     *again = context != known;
     if (!*again && context && is_of_another(context, driver_id)) {
         vpmm_context_bury(order, context);
@@ -97,7 +97,7 @@ static enum vpmm_status find_or_add(struct vpmm_order *order, vpmm_context_handl
     for (bool again = true; again;) {
         int device;
         uint64_t driver_id;
-        struct vpmm_context *known = find(order, handle);
+        struct vpmm_context *known = vpmm_context_find(order, handle);
         if (known && !is_leaving(known)) {
             *context_out = known;
             return VPMM_OK;
@@ -140,8 +140,8 @@ bool vpmm_order_misses_current(struct vpmm_order *order, vpmm_context_handle *ha
     const struct vpmm_driver *driver = order->driver;
     int device;
     uint64_t id;
-    if (driver->context_current(driver->self, handle_out) || find(order, *handle_out) ||
-        ask_id(order, *handle_out, &id))
+    if (driver->context_current(driver->self, handle_out) ||
+        vpmm_context_find(order, *handle_out) || ask_id(order, *handle_out, &id))
         return false;
     return id || driver->context_device(driver->self, *handle_out, &device) != VPMM_CONTEXT_GONE;
 }
@@ -155,7 +155,7 @@ enum vpmm_status vpmm_order_context(struct vpmm_order *order, vpmm_context_handl
     enum vpmm_status status = driver->context_current(driver->self, &handle);
     if (status)
         return status;
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = vpmm_context_find(order, handle);
     if (context && !is_leaving(context)) {
         *context_out = context;
         return VPMM_OK;
@@ -279,7 +279,7 @@ bool vpmm_order_context_lives(struct vpmm_order *order, const struct vpmm_contex
 void vpmm_order_context_made(struct vpmm_order *order, vpmm_context_handle handle, bool is_new)
 {
     uint64_t id;
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = vpmm_context_find(order, handle);
     if (!context || ask_id(order, handle, &id) != VPMM_OK)
         return;
     bool is_known = id && context->driver_id;
@@ -312,7 +312,7 @@ struct vpmm_departure vpmm_order_context_leaving(struct vpmm_order *order,
                                                  vpmm_context_handle handle, bool is_ending)
 {
     vpmm_lock_take(&order->lock);
-    struct vpmm_context *context = find(order, handle);
+    struct vpmm_context *context = vpmm_context_find(order, handle);
     if (context) {
         vpmm_atomic_add(&context->n_leaving, 1);
         if (is_ending) {

@@ -141,9 +141,7 @@ void vpmm_order_event_recording(struct vpmm_order *order, vpmm_event_handle even
     struct vpmm_track *track = vpmm_track_known(order, stream.id);
     if (!track)
         return;
-    uint64_t turn = vpmm_atomic_load(&track->turn) - 1;
-    if (vpmm_atomic_load(&track->has_frees) && vpmm_atomic_exchange(&track->has_frees, 0))
-        turn = vpmm_atomic_add(&track->turn, 1);
+    uint64_t turn = vpmm_track_end_turn(track);
     if (turn >= track->first_turn)
         points_out->points[points_out->n++] = (struct vpmm_point){stream.id, turn};
     points_out->n += copy_points(track, &points_out->points[points_out->n]);
@@ -175,8 +173,8 @@ void vpmm_order_event_waiting(struct vpmm_order *order, vpmm_event_handle event,
     vpmm_latch_give(&set->latch, VPMM_RANK_TRACK);
 }
 
-/* Whether the event is what it was: if so, the driver's wait was for that very record. */
-static bool is_same(struct vpmm_order *order, vpmm_event_handle event, uint64_t version)
+/* If so, what the driver was asked in between was about that very record. */
+bool vpmm_snapshot_is(struct vpmm_order *order, vpmm_event_handle event, uint64_t version)
 {
     struct vpmm_snapshot_set *set = set_of(order, event);
     vpmm_latch_take(&set->latch, VPMM_RANK_TRACK);
@@ -190,7 +188,7 @@ void vpmm_order_event_waited(struct vpmm_order *order, vpmm_event_handle event,
                              vpmm_stream_handle handle, const struct vpmm_event_points *points)
 {
     struct vpmm_stream stream;
-    if (!points->n || !may_learn(order) || !is_same(order, event, points->version) ||
+    if (!points->n || !may_learn(order) || !vpmm_snapshot_is(order, event, points->version) ||
         vpmm_order_stream(order, handle, &stream) || stream.is_capturing)
         return;
     struct vpmm_track *track = vpmm_track_use(order, &stream);

@@ -10,7 +10,7 @@
 #include "base/atomic.h"
 #include "base/lock.h"
 #include "base/table.h"
-#include "order/order.h"
+#include "order/program.h"
 
 #define VPMM_ORDER_BUCKETS 1024u
 
@@ -90,9 +90,10 @@ struct vpmm_capture {
 struct vpmm_track {
     vpmm_atomic64 stream_id;
     vpmm_atomic64 turn; /* that a free belongs to now; greater than that of any earlier track */
-    vpmm_atomic32 has_frees; /* in this turn */
-    vpmm_atomic32 n_users;   /* threads that look at it, and VPMM_MARKS_END once it is taken away */
-    vpmm_atomic32 next;      /* in its bucket */
+    vpmm_atomic32 has_frees;      /* in this turn */
+    vpmm_atomic64 completed_turn; /* the program has found out that it is complete; 0: none yet */
+    vpmm_atomic32 n_users; /* threads that look at it, and VPMM_MARKS_END once it is taken away */
+    vpmm_atomic32 next;    /* in its bucket */
     uint32_t context;
     uint64_t first_turn;
     /* The mark of a blocking stream: an event that is recorded again for each of its allocations
@@ -151,8 +152,8 @@ struct vpmm_order {
     struct vpmm_condition
         calmed; /* a count of users or recorders fell to 0, or a destruction ended */
     struct vpmm_table slots, events, queues, names, captures, contexts, tracks;
-    uint64_t number; /* no other order of the process has it */
-    uint64_t sequence;
+    uint64_t number;          /* no other order of the process has it */
+    vpmm_atomic64 sequence;   /* grows with the lock: what began, in order */
     uint64_t last_generation; /* of fences */
     uint64_t next_name;
     vpmm_atomic64 n_completed; /* fences, ever */
@@ -162,6 +163,7 @@ struct vpmm_order {
     uint32_t queues_end; /* above the highest queue number ever used */
     uint32_t first_joined, last_joined;
     uint32_t first_open; /* those that are not in n_fences */
+    vpmm_atomic32 n_open;
     uint32_t first_capture;
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
     vpmm_atomic32 track_buckets[VPMM_ORDER_BUCKETS];
@@ -247,6 +249,8 @@ void vpmm_open_complete(struct vpmm_order *order, uint32_t context);
  * NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_queue_put(struct vpmm_order *order, uint32_t slot,
                                                 uint64_t stream_id);
+/* The queue of the stream, or (0) of its context; 0: there is none. */
+uint32_t vpmm_queue_find(struct vpmm_order *order, uint32_t context, uint64_t stream_id);
 /* Everything in the queue that began no later than `begin` is complete. */
 void vpmm_queue_complete(struct vpmm_order *order, uint32_t number, uint64_t begin);
 /* The same for all queues of a context. */
@@ -271,6 +275,8 @@ void vpmm_events_forget(struct vpmm_order *order, struct vpmm_context *context);
 
 /* ---- contexts (context.c) ---- */
 
+/* The living context of the handle, or NULL. With the lock, for as long as that is held. */
+struct vpmm_context *vpmm_context_find(const struct vpmm_order *order, vpmm_context_handle handle);
 /* Counts one user less, and tells who waits for that. */
 void vpmm_context_calm(struct vpmm_order *order, struct vpmm_context *context);
 /* A mark without the lock: the context does not end before it does. False: the context is ending,
@@ -303,6 +309,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_record_mark(struct vpmm_order *order,
                                                   const struct vpmm_stream *stream);
 /* What of a record's answer the program should hear. */
 enum vpmm_status vpmm_record_verdict(enum vpmm_status status);
+/* All work of the context that was queued before the moment is complete. With the lock. */
+void vpmm_context_completed(struct vpmm_order *order, struct vpmm_context *context,
+                            uint64_t moment);
 /* Records what is parked in the context if that is allowed now (driver; called without the lock).
  */
 void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);
@@ -316,6 +325,11 @@ struct vpmm_track *vpmm_track_known(struct vpmm_order *order, uint64_t stream_id
 void vpmm_track_leave(struct vpmm_track *track);
 /* The same with the lock, for as long as that is held; NULL: there is none. */
 struct vpmm_track *vpmm_track_find(struct vpmm_order *order, uint64_t stream_id);
+/* The turn that ends now, or the last one that did where nothing was freed since. */
+uint64_t vpmm_track_end_turn(struct vpmm_track *track);
+/* Those of a context, with the lock: the next one after `*number`, which begins as 0, or NULL. */
+struct vpmm_track *vpmm_track_next(struct vpmm_order *order, const struct vpmm_context *context,
+                                   uint32_t *number);
 /* Those of a context that is gone, or of a stream that is ending, are taken away. */
 void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *context);
 void vpmm_track_forget(struct vpmm_order *order, uint64_t stream_id);
@@ -323,6 +337,8 @@ void vpmm_track_forget(struct vpmm_order *order, uint64_t stream_id);
 /* ---- the program's own order (follow.c) ---- */
 
 void vpmm_snapshots_finish(struct vpmm_order *order);
+/* Whether nobody has recorded the event since its points had that version. */
+bool vpmm_snapshot_is(struct vpmm_order *order, vpmm_event_handle event, uint64_t version);
 
 /* ---- marks (mark.c) ---- */
 

@@ -7,17 +7,24 @@ static uint32_t *bucket_of(struct vpmm_order *order, uint32_t context, uint64_t 
     return &order->queue_buckets[mixed >> 32 & (VPMM_ORDER_BUCKETS - 1)];
 }
 
+uint32_t vpmm_queue_find(struct vpmm_order *order, uint32_t context, uint64_t stream_id)
+{
+    uint32_t number = *bucket_of(order, context, stream_id);
+    const struct vpmm_queue *queue;
+    while ((queue = vpmm_queue_at(order, number)) != NULL &&
+           (queue->context != context || queue->stream_id != stream_id))
+        number = queue->next;
+    return number;
+}
+
 static uint32_t find_or_make(struct vpmm_order *order, uint32_t context, uint64_t stream_id)
 {
+    uint32_t number = vpmm_queue_find(order, context, stream_id);
+    if (number)
+        return number;
     uint32_t *bucket = bucket_of(order, context, stream_id);
-    struct vpmm_queue *queue;
-    for (uint32_t number = *bucket; number; number = queue->next) {
-        queue = vpmm_queue_at(order, number);
-        if (queue->context == context && queue->stream_id == stream_id)
-            return number;
-    }
-    uint32_t number = vpmm_table_take(&order->queues);
-    queue = vpmm_queue_at(order, number);
+    number = vpmm_table_take(&order->queues);
+    struct vpmm_queue *queue = vpmm_queue_at(order, number);
     if (!queue)
         return 0;
     *queue = (struct vpmm_queue){.stream_id = stream_id, .context = context, .next = *bucket};

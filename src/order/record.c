@@ -56,6 +56,11 @@ static enum vpmm_status check_allowed(const struct vpmm_order *order, const stru
     return attempt->stream && attempt->stream->is_capturing ? VPMM_CAPTURED : VPMM_OK;
 }
 
+static uint64_t next_moment(struct vpmm_order *order)
+{
+    return vpmm_atomic_add(&order->sequence, 1) + 1;
+}
+
 static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
 {
     struct vpmm_context *context = attempt->context;
@@ -66,7 +71,7 @@ static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
         order->n_recorders += is_gated(attempt);
         attempt->n_begins = order->n_begins;
         attempt->is_beside_begun = !vpmm_gate_is_open(order);
-        attempt->begin = ++order->sequence;
+        attempt->begin = next_moment(order);
         attempt->event = vpmm_event_take(order, context);
     }
     vpmm_lock_give(&order->lock);
@@ -234,7 +239,7 @@ static enum vpmm_status record(struct vpmm_order *order, struct attempt attempt,
 vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context)
 {
     struct vpmm_slot *slot = vpmm_slot_at(order, context->parked);
-    vpmm_atomic_store(&slot->begin, ++order->sequence);
+    vpmm_atomic_store(&slot->begin, next_moment(order));
     vpmm_atomic_add(&order->n_fences, !context->parked_used);
     context->parked_used = true;
     return vpmm_atomic_load(&slot->number);
@@ -287,6 +292,15 @@ vpmm_fence vpmm_order_fence_stream(struct vpmm_order *order, const struct vpmm_s
     return status ? vpmm_park_living(order, context) : fence;
 }
 
+void vpmm_context_completed(struct vpmm_order *order, struct vpmm_context *context, uint64_t moment)
+{
+    vpmm_queues_complete(order, context->number, moment);
+    uint32_t parked = unpark(order, context, moment);
+    if (parked)
+        vpmm_slot_complete(order, parked);
+    vpmm_joined_sweep(order);
+}
+
 /* Waits as bare cudaFree does, for a driver that cannot record a context. */
 static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_context *context)
 {
@@ -296,7 +310,7 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     enum vpmm_status status = check_alive(context, true);
     if (!status && !vpmm_gate_is_open(order))
         status = VPMM_CAPTURED;
-    uint64_t sequence = ++order->sequence;
+    uint64_t moment = next_moment(order);
     context->n_users += !status;
     context->n_waiting += !status;
     vpmm_lock_give(&order->lock);
@@ -314,13 +328,8 @@ static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_contex
     vpmm_context_calm(order, context);
     if (is_lost)
         vpmm_context_bury(order, context);
-    if (!status && !vpmm_atomic_load(&context->gone)) {
-        vpmm_queues_complete(order, context->number, sequence);
-        uint32_t parked = unpark(order, context, sequence);
-        if (parked)
-            vpmm_slot_complete(order, parked);
-        vpmm_joined_sweep(order);
-    }
+    if (!status && !vpmm_atomic_load(&context->gone))
+        vpmm_context_completed(order, context, moment);
     vpmm_lock_give(&order->lock);
     return status;
 }

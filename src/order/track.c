@@ -74,11 +74,8 @@ void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *con
 {
     if (!vpmm_atomic_load(&order->n_tracks))
         return;
-    for (uint32_t number = 1; number < numbers_end(order); number++) {
-        const struct vpmm_track *track = at(order, number);
-        if (vpmm_atomic_load(&track->stream_id) && track->context == context->number)
-            (void)take_away(order, number, true);
-    }
+    for (uint32_t number = 0; vpmm_track_next(order, context, &number);)
+        (void)take_away(order, number, true);
 }
 
 static bool is_gone(const struct vpmm_order *order, const struct vpmm_track *track)
@@ -127,6 +124,7 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
     vpmm_atomic_store(&track->n_over, 0);
     vpmm_atomic_store(&track->turn, order->first_turn);
     vpmm_atomic_store(&track->has_frees, 0);
+    vpmm_atomic_store(&track->completed_turn, 0);
     vpmm_atomic_store(&track->next, vpmm_atomic_load(bucket));
     track->first_turn = order->first_turn;
     track->context = stream->context->number;
@@ -161,6 +159,25 @@ struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_st
         add(order, stream);
     vpmm_lock_give(&order->lock);
     return vpmm_track_known(order, stream->id);
+}
+
+uint64_t vpmm_track_end_turn(struct vpmm_track *track)
+{
+    uint64_t turn = vpmm_atomic_load(&track->turn) - 1;
+    if (vpmm_atomic_load(&track->has_frees) && vpmm_atomic_exchange(&track->has_frees, 0))
+        turn = vpmm_atomic_add(&track->turn, 1);
+    return turn;
+}
+
+struct vpmm_track *vpmm_track_next(struct vpmm_order *order, const struct vpmm_context *context,
+                                   uint32_t *number)
+{
+    while (++*number < numbers_end(order)) {
+        struct vpmm_track *track = at(order, *number);
+        if (vpmm_atomic_load(&track->stream_id) && track->context == context->number)
+            return track;
+    }
+    return NULL;
 }
 
 void vpmm_track_leave(struct vpmm_track *track)

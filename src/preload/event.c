@@ -2,6 +2,7 @@
 /* The wrappers around events: the originals do the work, src/order learns from it which stream
  * comes after which frees. The thread counts as inside us only while we tell it, never during the
  * original call. Nothing of the program's answer changes. */
+#include "order/program.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/stream.h"

@@ -21,7 +21,7 @@ import re
 from typing import List, NamedTuple, Optional
 
 # What DESIGN.md demands in numbered sentences, and the folders of the product. Each of these needs a mutant.
-DEMANDS = ["3"] + ["3.%d" % n for n in range(1, 12)] + ["4.%d" % n for n in range(1, 7)]
+DEMANDS = ["3"] + ["3.%d" % n for n in range(1, 17)] + ["4.%d" % n for n in range(1, 7)]
 FOLDERS = ["base", "driver", "pool", "order", "heap", "route", "preload", "config", "observe", "ipc", "trace", "replay"]
 SECTION = re.compile(r"[1-8](\.\d+)?$")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+){2,}$")

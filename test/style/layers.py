@@ -28,7 +28,7 @@ MAY_INCLUDE = {
 FACADES = {
     "driver": ["driver.h", "cuda.h"],
     "pool": ["export.h", "pool.h", "surplus.h"],
-    "order": ["order.h"],
+    "order": ["order.h", "program.h"],
     "heap": ["heap.h"],
     "ipc": ["appeal.h", "ipc.h"],
     "config": ["config.h"],

@@ -4,6 +4,8 @@
  * is complete; the device reports work on a page that nothing orders. */
 #include "fixture.h"
 
+#include "order/program.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
