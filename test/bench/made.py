@@ -21,15 +21,23 @@ FOLDER = build.BUILD / "bench"
 BINARIES = FOLDER / "programs"
 CONTEXT = "context"
 # Sources in C that a program is linked with, and objects of the library's build.
-PARTS_OF = {"replay": ("load.c",)}
+PARTS_OF = {"replay": ("load.c",), "ring": ("kernel.c",)}
 OBJECTS_OF = {"replay": ("src/replay/libreplay.a.p/tape.c.o", "src/replay/libreplay.a.p/numbers.c.o",
                          "src/trace/libtrace_files.a.p/*.o", "src/base/libbase.a.p/*.o")}
-SHARED_HEADERS = (HERE.parent / "gpu" / "programs" / "common.cuh", HERE / "load.h", build.ROOT / "src" / "replay" / "tape.h")
+# What lies elsewhere than the programs' own headers.
+SHARED = (HERE.parent / "gpu" / "programs" / "common.cuh", build.ROOT / "src" / "replay" / "tape.h",
+          *(HERE / name for name in ("load.h", "load.c", "kernel.h", "kernel.c")))
 RECORD = HERE / "record"
 
 
+def program_of(source: str) -> Path:
+    """A program is in C where it needs the driver alone, and in CUDA otherwise."""
+    in_c = SOURCES / f"{source}.c"
+    return in_c if in_c.exists() else in_c.with_suffix(".cu")
+
+
 def source_of(work: Work) -> Path:
-    return HERE / "python" / f"{work.source}.py" if work.needs else SOURCES / f"{work.source}.cu"
+    return HERE / "python" / f"{work.source}.py" if work.needs else program_of(work.source)
 
 
 def binary(source: str) -> Path:
@@ -44,9 +52,9 @@ def trace_of(work: Work) -> Path:
 def programs(sources: Iterable[str]) -> List[str]:
     """Compiles the programs that are not up to date; says which could not be, and why. Raises build.BuildError without a
     compiler."""
-    newest = max(path.stat().st_mtime for path in SHARED_HEADERS if path.exists())
+    newest = max(path.stat().st_mtime for path in SHARED if path.exists())
     stale = [source for source in sorted(set(sources))
-             if build.is_stale(SOURCES / f"{source}.cu", binary(source)) or
+             if build.is_stale(program_of(source), binary(source)) or
              binary(source).stat().st_mtime < newest]
     if not stale:
         return []
@@ -61,20 +69,30 @@ def programs(sources: Iterable[str]) -> List[str]:
 
 def _compile(nvcc: Path, architecture: str, source: str) -> str:
     """What went wrong; empty when nothing did."""
+    home = nvcc.resolve().parent.parent
+    in_c = ["gcc", "-std=c11", "-O2", f"-I{build.ROOT / 'src'}", "-isystem", str(home / "include")]
+    program, made = program_of(source), binary(source)
     try:
-        include = f"-I{build.ROOT / 'src'}"
-        parts: List[object] = []
+        parts: List[str] = []
         for name in PARTS_OF.get(source, ()):
-            parts.append(BINARIES / f"{source}-{name}.o")
-            build.call(["gcc", "-std=c11", "-O2", include, "-c", "-o", str(parts[-1]), str(HERE / name)])
+            parts.append(str(BINARIES / f"{source}-{name}.o"))
+            build.call([*in_c, "-c", "-o", parts[-1], str(HERE / name)])
         for pattern in OBJECTS_OF.get(source, ()):
-            parts += sorted(build.BUILD.glob(pattern))
-        if parts:
-            parts += [include, "-lz"]
-        build.compile_cuda(nvcc, architecture, SOURCES / f"{source}.cu", STATIC, binary(source), parts)
+            parts += map(str, sorted(build.BUILD.glob(pattern)))
+        if program.suffix == ".c":
+            build.call([*in_c, "-o", str(made), str(program), *parts, *_driver(home)])
+        else:
+            build.compile_cuda(nvcc, architecture, program, STATIC, made,
+                               [*parts, f"-I{build.ROOT / 'src'}", "-lz"] if parts else [])
     except build.BuildError as error:
         return f"{source}: {error}"
     return ""
+
+
+def _driver(home: Path) -> List[str]:
+    """How a program is linked with the driver: with the toolkit's stub of it, or with this machine's."""
+    stubs = sorted(path.parent for path in home.glob("**/stubs/libcuda.so"))
+    return [f"-L{stubs[0]}", "-lcuda"] if stubs else ["-l:libcuda.so.1"]
 
 
 def unpack(works: Iterable[Work]) -> None:

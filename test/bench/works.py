@@ -29,6 +29,7 @@ def _torch(name: str, text: str, options: str, preloaded: bool = False) -> Rival
 
 
 ONE_PAGE = {"VPMM_EXTENT": "1"}
+STREAM_WAITS = {"VPMM_STREAM_WAITS": "1"}
 RIVALS: Dict[str, Rival] = {rival.name: rival for rival in (
     Rival("malloc", "cudaMalloc", "malloc"),
     Rival("async0", "cudaMallocAsync, threshold 0", "async0"),
@@ -37,6 +38,7 @@ RIVALS: Dict[str, Rival] = {rival.name: rival for rival in (
     Rival("page", "VPMM_EXTENT=1, cudaMallocAsync", "async", True, ONE_PAGE),
     Rival("pool-malloc", "VPMM, cudaMalloc", "malloc", True),
     Rival("pool", "VPMM, cudaMallocAsync", "async", True),
+    Rival("pool-waits", "VPMM_STREAM_WAITS=1, cudaMallocAsync", "async", True, STREAM_WAITS),
     _torch("native", "PyTorch, native", ""),
     _torch("expandable", "PyTorch, expandable segments", "expandable_segments:True"),
     _torch("torch-async", "PyTorch, cudaMallocAsync", "backend:cudaMallocAsync"),
@@ -87,7 +89,7 @@ class Work:
 
     part: str
     name: str
-    source: str  # programs/SOURCE.cu or python/SOURCE.py
+    source: str  # programs/SOURCE.cu or .c, or python/SOURCE.py
     rivals: Tuple[str, ...]
     arguments: Tuple[str, ...] = ()  # behind the API
     bars: Tuple[Bar, ...] = ()
@@ -184,12 +186,59 @@ PYTORCH = [Work("pytorch", "GPT", "gpt", ("native", "expandable", "torch-async",
                         (Limit(43.0 / 41.97, "torch-async", "live_peak"),)),
                     Bar("torch-pool", "step", "at most 1.005 of native", (Limit(1.005, "native"),))))]
 
+# ---- the program's own order: programs of the driver API ----
+
+ORDER = ("async", "pool")
+RING_ROUNDS, RING_BYTES = "1500", 64 * MIB
+NO_WORSE = (
+    Bar("pool", "held_peak", "at most cudaMallocAsync's + 10%", (Limit(1.1, "async"),)),
+    Bar("pool", "pair", "at most cudaMallocAsync's", (Limit(1, "async"),)),
+)
+
+
+def _ring(name: str, least_mib: int, most_mib: int, *words: str, bars: Sequence[Bar] = NO_WORSE,
+          rivals: Sequence[str] = ORDER) -> Work:
+    return Work("ring", name, "ring", tuple(rivals), (RING_ROUNDS, str(least_mib), str(most_mib), *words), tuple(bars))
+
+
+RING = [
+    _ring("64 MiB", 64, 64),
+    _ring("16 to 112 MiB", 16, 112),
+    _ring("64 MiB, blocking streams", 64, 64, "blocking"),
+    # Only what is complete may be reused there, unless a stream may be made to wait.
+    _ring("without back, 64 MiB", 64, 64, "without-back", rivals=(*ORDER, "pool-waits"), bars=(
+        Bar("pool-waits", "held_peak", "at most 4 blocks", (Limit(more=4 * RING_BYTES + PAGE_BYTES),)),)),
+]
+
+
+def _events(name: str, n_frees: int, more_ns: float) -> Work:
+    return Work("events", name, "events", ORDER, (str(n_frees),), tuple(
+        Bar("pool", f"{call}_best", f"at most {more_ns:g} ns more", (Limit(1, "async", more=more_ns),))
+        for call in ("record", "wait")))
+
+
+EVENTS = [_events("nothing pending", 0, 10.0), _events("100 pending frees", 100, 40.0)]
+
+# Pairs of streams and events. What is done for a hand-over grows with neither.
+FEW, MORE_EVENTS, MORE_STREAMS = (10, 100), (10, 10000), (1000, 10000)
+
+
+def _handover(crowd: Tuple[int, int]) -> str:
+    """The figure of so many streams and events."""
+    return f"handover_s{crowd[0]}_e{crowd[1]}"
+
+
+HANDOVERS = [Work("handovers", "2 MiB", "handovers", ORDER, limit_s=60.0, arguments=(
+    "10000", *(str(number) for crowd in (FEW, MORE_EVENTS, MORE_STREAMS) for number in crowd)), bars=tuple(
+        Bar("pool", _handover(crowd), "at most cudaMallocAsync's, or twice that of 10 streams and 100 events",
+            (Limit(1, "async"), Limit(2, "pool", _handover(FEW)))) for crowd in (MORE_EVENTS, MORE_STREAMS)))]
+
 # Of all runs of a part.
 PART_LIMIT_S = 480.0
 
 
 def works() -> List[Work]:
-    return [*PAIRS, *FREES, *SMALL, *STREAMS, *GROWTH, *traces(), *PYTORCH]
+    return [*PAIRS, *FREES, *SMALL, *STREAMS, *RING, *EVENTS, *HANDOVERS, *GROWTH, *traces(), *PYTORCH]
 
 
 def parts() -> List[str]:
