@@ -44,6 +44,7 @@ struct vpmm_config {
     uint64_t idle_ms;          /* after which memory that is not used is given back; 0: never */
     uint64_t decay_ms;         /* after which memory that was not needed is given back; 0: never */
     bool free_sync;
+    bool stream_waits;
     bool ipc;
     bool ipc_refuses_shared; /* a block that shares extents is not exported */
     bool disable;

@@ -42,6 +42,7 @@ struct vpmm_heap_params {
     uint64_t spare_percent; /* of the most ever live: VPMM_SPARE */
     uint64_t limit_bytes;   /* the most that may be held: VPMM_LIMIT; 0: no limit */
     bool free_waits;        /* VPMM_FREE_SYNC */
+    bool stream_waits;      /* VPMM_STREAM_WAITS */
     /* VPMM_IPC_SHARED=refuse: every block of cudaMalloc gets extents of its own where memory does
      * not run out, and one without is not exported. Otherwise blocks get them from the first export
      * on. */

@@ -202,6 +202,11 @@ uint64_t vpmm_heap_remove(struct vpmm_heap *heap, const struct vpmm_removal *rem
 /* Growth has failed for lack of memory: everything DESIGN.md's ladder allows, in its order. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
                                                    uint64_t *address_out);
+/* Before memory is created beyond `create_pages_max`: lets the request's stream wait on the device
+ * for other streams' frees (VPMM_STREAM_WAITS). NOT_FOUND: that does not serve it either. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_wait_early(struct vpmm_serving *serving,
+                                                        uint64_t create_pages_max,
+                                                        uint64_t *address_out);
 
 /* ---- malloc.c ---- */
 

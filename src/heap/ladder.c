@@ -29,12 +29,18 @@ static uint64_t device_free_pages(const struct vpmm_heap *heap)
 
 /* One more try with what is usable now. NO_MEMORY stands for every way in which that can fall
  * short. */
-static enum vpmm_status try_again(struct vpmm_serving *serving, uint64_t *address_out)
+static enum vpmm_status try_with(struct vpmm_serving *serving, uint64_t create_pages_max,
+                                 uint64_t *address_out)
 {
     enum vpmm_status status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND)
-        status = vpmm_serving_stitch(serving, device_free_pages(serving->heap), address_out);
+        status = vpmm_serving_stitch(serving, create_pages_max, address_out);
     return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
+}
+
+static enum vpmm_status try_again(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    return try_with(serving, device_free_pages(serving->heap), address_out);
 }
 
 /* Pages that the limit leaves, `held_pages` being held. */
@@ -80,10 +86,17 @@ static enum vpmm_status wait_on_host(struct vpmm_serving *serving, uint64_t *add
     return status;
 }
 
+static bool may_wait_on_device(const struct vpmm_request *request)
+{
+    return request->stream &&
+           (!request->mempool || !vpmm_atomic_load(&request->mempool->waits_never));
+}
+
 /* cudaMallocAsync: makes the stream wait on the device for pending frees, oldest first, only as
  * many as are needed. Each wait is issued before the pages behind it are touched, so a wait that
  * fails leaves nothing to undo. */
-static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *address_out)
+static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t create_pages_max,
+                                       uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
     vpmm_fence fences[VPMM_FENCES_MAX];
@@ -98,14 +111,18 @@ static enum vpmm_status wait_on_device(struct vpmm_serving *serving, uint64_t *a
         vpmm_heap_tell_wait(heap, serving->request->stream, begin_ns);
         serving->view.promised[serving->view.n_promised++] = fences[i];
         serving->want.asks_all = true;
-        status = try_again(serving, address_out);
+        status = try_with(serving, create_pages_max, address_out);
     }
     return status;
 }
 
-static bool may_wait_on_device(const struct vpmm_request *request)
+enum vpmm_status vpmm_ladder_wait_early(struct vpmm_serving *serving, uint64_t create_pages_max,
+                                        uint64_t *address_out)
 {
-    return !request->mempool || !vpmm_atomic_load(&request->mempool->waits_never);
+    enum vpmm_status status = vpmm_serving_stitch(serving, create_pages_max, address_out);
+    if (status == VPMM_NOT_FOUND && may_wait_on_device(serving->request))
+        status = wait_on_device(serving, create_pages_max, address_out);
+    return status == VPMM_NO_MEMORY ? VPMM_NOT_FOUND : status;
 }
 
 /* Whether anything may still become usable without the program doing anything. What a front cache
@@ -201,9 +218,8 @@ static void trim_default_pool(const struct vpmm_heap *heap)
 static enum vpmm_status wait_for_own(struct vpmm_serving *serving, uint64_t *address_out)
 {
     enum vpmm_status status = wait_on_host(serving, address_out);
-    if (status == VPMM_NO_MEMORY && serving->request->stream &&
-        may_wait_on_device(serving->request))
-        status = wait_on_device(serving, address_out);
+    if (status == VPMM_NO_MEMORY && may_wait_on_device(serving->request))
+        status = wait_on_device(serving, device_free_pages(serving->heap), address_out);
     if (status == VPMM_NO_MEMORY)
         status = poll_for_a_while(serving, address_out);
     return status;

@@ -124,8 +124,8 @@ enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t crea
     return status == VPMM_LIMITED ? VPMM_NO_MEMORY : status;
 }
 
-/* The pages that may be created for a cudaMalloc of `pages` before it has to wait for what cudaFree
- * left pending. */
+/* The pages that may be created while what is held stays within what is live, `pages` more, and
+ * the slack. */
 static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
 {
     struct vpmm_pool_totals totals;
@@ -240,6 +240,8 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
     status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND && !is_cautious(serving) && vpmm_heap_settle_rest(serving->heap))
         status = vpmm_serving_fit(serving, address_out);
+    if (status == VPMM_NOT_FOUND && serving->heap->params.stream_waits)
+        status = vpmm_ladder_wait_early(serving, pages_within_slack(serving->heap, 0), address_out);
     if (status == VPMM_NOT_FOUND)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
     return status;

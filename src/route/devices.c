@@ -169,6 +169,7 @@ static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int
         .spare_percent = config->spare_percent,
         .limit_bytes = config->limit.value ? device->limit_bytes : 0,
         .free_waits = config->free_sync,
+        .stream_waits = config->stream_waits,
         .exports_whole = config->ipc && config->ipc_refuses_shared && device->facts.can_export,
     };
     (void)vpmm_bytes_round_up(params.root_bytes, params.page_bytes, &params.root_bytes);

@@ -177,7 +177,7 @@ class Poor(unittest.TestCase):
         steps = rig.call("ninja", "-C", os.path.join(rig.work, "poor"), "-n").stdout
         self.assertIn("src/preload/libvpmm.so", steps)
         self.assertIn("src/cli/vpmm", steps)
-        self.assertLess(len(steps.splitlines()), 400)
+        self.assertNotIn("test/unit/", steps)
 
     def test_what_is_asked_for_must_be_there(self):
         for option, package in (("tests", "libcmocka-dev"), ("zlib", "zlib1g-dev")):

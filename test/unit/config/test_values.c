@@ -234,7 +234,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},     {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
         {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"}, {"VPMM_IPC_SHARED", "warn"},
-        {"VPMM_DECAY_MS", "2500"},    {"VPMM_DUMP_MAX", "64 MiB"},
+        {"VPMM_DECAY_MS", "2500"},    {"VPMM_DUMP_MAX", "64 MiB"}, {"VPMM_STREAM_WAITS", "0"},
     };
     read_these(environment);
     assert_int_equal(complaints.n, 0);
