@@ -9,8 +9,9 @@ struct parting {
     const struct program *program;
     const struct reference *reference;
     const struct step *step;
+    size_t number; /* of the step */
     const struct verdict *verdict;
-    uint16_t bare; /* its answer bare */
+    uint16_t bare, preloaded; /* its answers */
 };
 
 static bool is_refused(const struct parting *parting)
@@ -67,6 +68,40 @@ static bool is_shared_full(const struct parting *parting)
            taken * 100 > parting->program->setting.device_pages * 50;
 }
 
+static bool is_cuda_free(const struct step *step)
+{
+    return step->kind == STEP_FREE || step->kind == STEP_EXCHANGE;
+}
+
+/* Whether the event that the wait names was recorded before a cudaFree, and that came before the
+ * wait. */
+static bool has_free_between(const struct program *program, size_t wait)
+{
+    unsigned event = program->steps[wait].a;
+    bool has_free = false;
+    for (size_t i = wait; i-- > 0;) {
+        const struct step *step = &program->steps[i];
+        if (step->kind == STEP_RECORD && step->a == event)
+            return has_free;
+        has_free |= is_cuda_free(step);
+    }
+    return false;
+}
+
+/* A wait for an event that is complete queues nothing in CUDA. Bare cudaFree made the event
+ * complete; here the wait is work of its stream, and comes after the legacy stream's. */
+static bool is_free_unwaited(const struct parting *parting)
+{
+    const struct program *program = parting->program;
+    if (parting->bare != CUDA_SUCCESS || parting->preloaded != CUDA_ERROR_NOT_READY ||
+        parting->step->kind != STEP_QUERY_STREAM || program->setting.free_waits)
+        return false;
+    for (size_t i = 0; i < parting->number && i < program->n; i++)
+        if (program->steps[i].kind == STEP_WAIT && has_free_between(program, i))
+            return true;
+    return false;
+}
+
 static const struct difference {
     const char *name, *sentence;
     bool (*explains)(const struct parting *);
@@ -87,6 +122,10 @@ static const struct difference {
      "With extents of several pages a request is refused where more than half of the device is in "
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
+    {"free-unwaited",
+     "A stream is not idle: it waits for an event that was recorded before a cudaFree. Bare "
+     "cudaFree has waited for the event, and a wait for a complete event queues nothing.",
+     is_free_unwaited},
 };
 
 #define N_DIFFERENCES (sizeof differences / sizeof *differences)
@@ -122,8 +161,10 @@ int difference_find(const struct program *program, const struct outcome *bare,
     struct parting parting = {.program = program,
                               .reference = reference,
                               .step = &step,
+                              .number = number,
                               .verdict = verdict,
-                              .bare = bare->answers[number]};
+                              .bare = bare->answers[number],
+                              .preloaded = preloaded->answers[number]};
     for (size_t i = 0; i < N_DIFFERENCES && found < 0; i++)
         if (differences[i].explains(&parting))
             found = (int)i;
