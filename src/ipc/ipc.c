@@ -50,7 +50,8 @@ void vpmm_ipc_abandon(struct vpmm_ipc *ipc)
 
 void vpmm_ipc_end(struct vpmm_ipc *ipc)
 {
-    vpmm_atomic_store(&ipc->is_ended, 1);
+    if (ipc)
+        vpmm_atomic_store(&ipc->is_ended, 1);
 }
 
 enum vpmm_status vpmm_ipc_export(struct vpmm_ipc *ipc, const struct vpmm_ipc_block *block,

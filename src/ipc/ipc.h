@@ -60,7 +60,8 @@ void vpmm_ipc_destroy(struct vpmm_ipc *ipc);
 /* In a forked child: closes what it inherited of the parent's sockets, and nothing else; `ipc` is
  * of no use any more. NULL is accepted. */
 void vpmm_ipc_abandon(struct vpmm_ipc *ipc);
-/* The process ends: the serving thread makes no driver call any more. */
+/* The process ends: the serving thread makes no driver call any more. NULL is
+ * accepted. */
 void vpmm_ipc_end(struct vpmm_ipc *ipc);
 
 /* ---- exporting ---- */

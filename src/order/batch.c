@@ -69,10 +69,10 @@ static void turn_into(struct vpmm_order *order, vpmm_fence fence, vpmm_fence par
     if (!slot)
         return;
     uint32_t number = vpmm_slot_number(fence);
+    vpmm_atomic_add(&order->n_fences, 1);
     vpmm_open_drop(order, number);
     vpmm_atomic_store(&slot->part, part);
     vpmm_joined_add(order, number);
-    vpmm_atomic_add(&order->n_fences, 1);
     vpmm_atomic_store(&slot->kind, VPMM_FENCE_IS_JOINED);
 }
 

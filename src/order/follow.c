@@ -4,78 +4,6 @@
  * be learnt. Must not call the driver, but to tell which stream a handle means. */
 #include "order/internal.h"
 
-#define SNAPSHOTS_BYTES (sizeof(struct vpmm_snapshot_set) * VPMM_SNAPSHOT_SETS)
-
-/* ---- snapshots ---- */
-
-static struct vpmm_snapshot_set *set_of(const struct vpmm_order *order, vpmm_event_handle event)
-{
-    struct vpmm_snapshot_set *sets = vpmm_atomic_load(&order->snapshots);
-    uint64_t mixed = (uint64_t)(uintptr_t)event * UINT64_C(0x9e3779b97f4a7c15);
-    return sets ? &sets[mixed >> 32 & (VPMM_SNAPSHOT_SETS - 1)] : NULL;
-}
-
-static struct vpmm_snapshot *look_up(struct vpmm_snapshot_set *set, vpmm_event_handle event)
-{
-    for (unsigned i = 0; i < VPMM_SNAPSHOT_WAYS; i++)
-        if (set->ways[i].event == event)
-            return &set->ways[i];
-    return NULL;
-}
-
-/* False without memory. */
-static bool make_sets(struct vpmm_order *order)
-{
-    const struct vpmm_memory *memory = order->memory;
-    if (vpmm_atomic_load(&order->snapshots))
-        return true;
-    struct vpmm_snapshot_set *sets = memory->map(memory->self, SNAPSHOTS_BYTES), *none = NULL;
-    if (!sets)
-        return false;
-    if (!vpmm_atomic_swap_if(&order->snapshots, &none, sets))
-        memory->unmap(memory->self, sets, SNAPSHOTS_BYTES);
-    return true;
-}
-
-void vpmm_snapshots_finish(struct vpmm_order *order)
-{
-    struct vpmm_snapshot_set *sets = vpmm_atomic_load(&order->snapshots);
-    if (sets)
-        order->memory->unmap(order->memory->self, sets, SNAPSHOTS_BYTES);
-}
-
-static void publish(struct vpmm_order *order, vpmm_event_handle event,
-                    const struct vpmm_event_points *points)
-{
-    if (!make_sets(order))
-        return;
-    struct vpmm_snapshot_set *set = set_of(order, event);
-    vpmm_latch_take(&set->latch, VPMM_RANK_TRACK);
-    struct vpmm_snapshot *snapshot = look_up(set, event);
-    if (!snapshot)
-        snapshot = look_up(set, NULL);
-    if (!snapshot)
-        snapshot = &set->ways[set->next_way++ % VPMM_SNAPSHOT_WAYS];
-    snapshot->event = event;
-    snapshot->version = ++set->version;
-    snapshot->n_points = points->n;
-    for (uint32_t i = 0; i < points->n; i++)
-        snapshot->points[i] = points->points[i];
-    vpmm_latch_give(&set->latch, VPMM_RANK_TRACK);
-}
-
-void vpmm_order_event_gone(struct vpmm_order *order, vpmm_event_handle event)
-{
-    struct vpmm_snapshot_set *set = set_of(order, event);
-    if (!set)
-        return;
-    vpmm_latch_take(&set->latch, VPMM_RANK_TRACK);
-    struct vpmm_snapshot *snapshot = look_up(set, event);
-    if (snapshot)
-        snapshot->event = NULL;
-    vpmm_latch_give(&set->latch, VPMM_RANK_TRACK);
-}
-
 /* ---- points ---- */
 
 /* Every free of the stream, whatever its turn. */
@@ -83,25 +11,31 @@ void vpmm_order_event_gone(struct vpmm_order *order, vpmm_event_handle event)
 
 static void add_point(struct vpmm_track *track, struct vpmm_point point)
 {
+    uint32_t n = vpmm_atomic_load(&track->n_points);
     uint32_t i = 0;
-    while (i < track->n_points && track->points[i].stream_id != point.stream_id)
+    while (i < n && track->points[i].stream_id != point.stream_id)
         i++;
-    if (i < track->n_points) {
+    if (i < n) {
         if (track->points[i].turn < point.turn)
             track->points[i].turn = point.turn;
         return;
     }
-    if (track->n_points < VPMM_POINTS_MAX)
-        track->n_points++;
+    if (n < VPMM_POINTS_MAX)
+        vpmm_atomic_store(&track->n_points, n + 1);
     else
         i = track->next_point++ % VPMM_POINTS_MAX;
     track->points[i] = point;
 }
 
-static uint32_t copy_points(struct vpmm_track *track, struct vpmm_point *points_out)
+/* The track may be another stream's already: then there is nothing to copy. */
+static uint32_t copy_points(struct vpmm_track *track, uint64_t stream_id,
+                            struct vpmm_point *points_out)
 {
+    if (!vpmm_atomic_load(&track->n_points))
+        return 0;
     vpmm_latch_take(&track->latch, VPMM_RANK_TRACK);
-    uint32_t n = track->n_points;
+    uint32_t n =
+        vpmm_atomic_load(&track->stream_id) == stream_id ? vpmm_atomic_load(&track->n_points) : 0;
     for (uint32_t i = 0; i < n; i++)
         points_out[i] = track->points[i];
     vpmm_latch_give(&track->latch, VPMM_RANK_TRACK);
@@ -119,7 +53,12 @@ static bool may_learn(const struct vpmm_order *order)
 
 bool vpmm_order_learns(const struct vpmm_order *order)
 {
-    return vpmm_atomic_load(&order->n_tracks) || vpmm_atomic_load(&order->snapshots);
+    return vpmm_atomic_load(&order->snapshots) != NULL || vpmm_order_has_pending(order);
+}
+
+bool vpmm_order_has_pending(const struct vpmm_order *order)
+{
+    return vpmm_atomic_load(&order->n_fences) || vpmm_atomic_load(&order->n_open);
 }
 
 void vpmm_order_blind(struct vpmm_order *order)
@@ -128,78 +67,80 @@ void vpmm_order_blind(struct vpmm_order *order)
 }
 
 /* The turn ends before the driver records the event: a free that another thread makes meanwhile
- * belongs to the next one, and nobody takes it for covered. */
-void vpmm_order_event_recording(struct vpmm_order *order, vpmm_event_handle event,
-                                vpmm_stream_handle handle, struct vpmm_event_points *points_out)
+ * belongs to the next one, and nobody takes it for covered. A track is not kept from going away: to
+ * end a turn of another stream does no harm, and what is read then is told from the id. */
+static void add_own(struct vpmm_order *order, vpmm_stream_handle handle,
+                    struct vpmm_event_points *points)
 {
-    struct vpmm_stream stream;
-    points_out->n = 0;
-    vpmm_order_event_gone(order, event);
-    if (!may_learn(order) || !vpmm_atomic_load(&order->n_tracks) ||
-        vpmm_order_stream(order, handle, &stream) || stream.is_capturing)
-        return;
-    struct vpmm_track *track = vpmm_track_known(order, stream.id);
+    struct vpmm_stream room;
+    const struct vpmm_stream *stream = vpmm_stream_ask(order, handle, &room);
+    struct vpmm_track *track =
+        stream && !stream->is_capturing ? vpmm_track_peek(order, stream->id) : NULL;
     if (!track)
         return;
     uint64_t turn = vpmm_track_end_turn(track);
-    if (turn >= track->first_turn)
-        points_out->points[points_out->n++] = (struct vpmm_point){stream.id, turn};
-    points_out->n += copy_points(track, &points_out->points[points_out->n]);
-    vpmm_track_leave(track);
+    bool has_freed = turn >= vpmm_atomic_load(&track->first_turn);
+    if (vpmm_atomic_load(&track->stream_id) != stream->id)
+        return;
+    if (has_freed)
+        points->points[points->n++] = (struct vpmm_point){stream->id, turn};
+    points->n += copy_points(track, stream->id, &points->points[points->n]);
+}
+
+void vpmm_order_event_recording(struct vpmm_order *order, vpmm_event_handle event,
+                                vpmm_stream_handle handle, struct vpmm_event_points *points_out)
+{
+    vpmm_snapshots_make(order);
+    vpmm_snapshot_begin(order, event, points_out);
+    if (points_out->version && handle && vpmm_order_has_pending(order) && may_learn(order))
+        add_own(order, handle, points_out);
 }
 
 void vpmm_order_event_recorded(struct vpmm_order *order, vpmm_event_handle event,
-                               const struct vpmm_event_points *points)
+                               struct vpmm_event_points *points, bool is_recorded)
 {
-    if (points->n && may_learn(order))
-        publish(order, event, points);
+    if (!is_recorded || !may_learn(order))
+        points->n = 0;
+    if (points->version)
+        vpmm_snapshot_end(order, event, points);
+}
+
+void vpmm_order_event_gone(struct vpmm_order *order, vpmm_event_handle event)
+{
+    struct vpmm_event_points points;
+    vpmm_snapshot_begin(order, event, &points);
+    if (points.version)
+        vpmm_snapshot_end(order, event, &points);
 }
 
 void vpmm_order_event_waiting(struct vpmm_order *order, vpmm_event_handle event,
                               struct vpmm_event_points *points_out)
 {
-    struct vpmm_snapshot_set *set = set_of(order, event);
     points_out->n = 0;
-    if (!set || !may_learn(order))
-        return;
-    vpmm_latch_take(&set->latch, VPMM_RANK_TRACK);
-    const struct vpmm_snapshot *snapshot = look_up(set, event);
-    if (snapshot) {
-        points_out->version = snapshot->version;
-        points_out->n = snapshot->n_points;
-        for (uint32_t i = 0; i < snapshot->n_points; i++)
-            points_out->points[i] = snapshot->points[i];
-    }
-    vpmm_latch_give(&set->latch, VPMM_RANK_TRACK);
-}
-
-/* If so, what the driver was asked in between was about that very record. */
-bool vpmm_snapshot_is(struct vpmm_order *order, vpmm_event_handle event, uint64_t version)
-{
-    struct vpmm_snapshot_set *set = set_of(order, event);
-    vpmm_latch_take(&set->latch, VPMM_RANK_TRACK);
-    const struct vpmm_snapshot *snapshot = look_up(set, event);
-    bool is_same = snapshot && snapshot->version == version;
-    vpmm_latch_give(&set->latch, VPMM_RANK_TRACK);
-    return is_same;
+    if (vpmm_order_has_pending(order) && may_learn(order))
+        vpmm_snapshot_look(order, event, points_out);
 }
 
 void vpmm_order_event_waited(struct vpmm_order *order, vpmm_event_handle event,
                              vpmm_stream_handle handle, const struct vpmm_event_points *points)
 {
-    struct vpmm_stream stream;
-    if (!points->n || !may_learn(order) || !vpmm_snapshot_is(order, event, points->version) ||
-        vpmm_order_stream(order, handle, &stream) || stream.is_capturing)
+    struct vpmm_stream room;
+    if (!points->n || !may_learn(order) || !vpmm_snapshot_is(order, event, points->version))
         return;
-    struct vpmm_track *track = vpmm_track_use(order, &stream);
+    const struct vpmm_stream *stream = vpmm_stream_ask(order, handle, &room);
+    if (!stream || stream->is_capturing)
+        return;
+    struct vpmm_track *track = vpmm_track_peek(order, stream->id);
+    if (!track)
+        track = vpmm_track_add(order, stream);
     if (!track)
         return;
     vpmm_latch_take(&track->latch, VPMM_RANK_TRACK);
-    for (uint32_t i = 0; i < points->n; i++)
-        if (points->points[i].stream_id != stream.id)
+    bool is_own = vpmm_atomic_load(&track->stream_id) == stream->id;
+    for (uint32_t i = 0; is_own && i < points->n; i++)
+        if (points->points[i].stream_id != stream->id)
             add_point(track, points->points[i]);
     vpmm_latch_give(&track->latch, VPMM_RANK_TRACK);
-    vpmm_track_leave(track);
 }
 
 /* ---- frees ---- */
@@ -265,10 +206,9 @@ void vpmm_order_follower(struct vpmm_order *order, const struct vpmm_stream *str
     follower_out->stream_id = stream->id;
     follower_out->n_points = 0;
     struct vpmm_track *track =
-        vpmm_atomic_load(&order->n_tracks) ? vpmm_track_known(order, stream->id) : NULL;
+        vpmm_atomic_load(&order->n_tracks) ? vpmm_track_peek(order, stream->id) : NULL;
     if (track)
-        follower_out->n_points = copy_points(track, follower_out->points);
-    vpmm_track_leave(track);
+        follower_out->n_points = copy_points(track, stream->id, follower_out->points);
     /* The reverse does not hold: what is allocated on the legacy stream may be used on a blocking
      * one without any work between them that would come after the frees of a third. */
     uint64_t legacy_id = stream->is_blocking ? vpmm_atomic_load(&stream->context->legacy_id) : 0;

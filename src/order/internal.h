@@ -95,7 +95,7 @@ struct vpmm_track {
     vpmm_atomic32 n_users; /* threads that look at it, and VPMM_MARKS_END once it is taken away */
     vpmm_atomic32 next;    /* in its bucket */
     uint32_t context;
-    uint64_t first_turn;
+    vpmm_atomic64 first_turn;
     /* The mark of a blocking stream: an event that is recorded again for each of its allocations
      * and frees, and complete when the legacy stream's work before the last of them is. */
     vpmm_atomic32 event;     /* 0: it has none yet */
@@ -103,14 +103,14 @@ struct vpmm_track {
     vpmm_atomic64 n_records; /* that have returned */
     vpmm_atomic64 n_over;    /* the first ones, which are known complete */
     struct vpmm_latch latch; /* of what follows */
-    uint32_t n_points, next_point;
+    vpmm_atomic32 n_points;
+    uint32_t next_point;
     struct vpmm_point points[VPMM_POINTS_MAX]; /* of other streams, that this one comes after */
 };
 
 /* What a recorded event tells those who wait for it. */
 struct vpmm_snapshot {
-    vpmm_event_handle event; /* NULL: none */
-    uint64_t version;        /* in its set, another one for each record */
+    _Atomic(vpmm_event_handle) event; /* NULL: none */
     uint32_t n_points;
     struct vpmm_point points[VPMM_POINTS_MAX + 1];
 };
@@ -118,9 +118,11 @@ struct vpmm_snapshot {
 #define VPMM_SNAPSHOT_SETS 1024u
 #define VPMM_SNAPSHOT_WAYS 4u
 struct vpmm_snapshot_set {
-    struct vpmm_latch latch;
+    /* Records of its events, that have begun and that have returned: as long as these differ, what
+     * is known of its events may be that of an earlier record. */
+    vpmm_atomic64 n_begun, n_done;
+    struct vpmm_latch latch; /* of what follows */
     uint32_t next_way;
-    uint64_t version;
     struct vpmm_snapshot ways[VPMM_SNAPSHOT_WAYS];
 };
 
@@ -168,6 +170,7 @@ struct vpmm_order {
     uint32_t queue_buckets[VPMM_ORDER_BUCKETS], name_buckets[VPMM_ORDER_BUCKETS];
     vpmm_atomic32 track_buckets[VPMM_ORDER_BUCKETS];
     vpmm_atomic32 n_tracks;
+    vpmm_atomic32 n_marked;       /* of them, those with the event of a mark */
     vpmm_atomic32 n_tracks_swept; /* with so many, those that can go are looked for */
     uint64_t first_turn;          /* of the next track */
     _Atomic(struct vpmm_snapshot_set *) snapshots; /* VPMM_SNAPSHOT_SETS; NULL: none yet */
@@ -321,10 +324,11 @@ void vpmm_record_parked(struct vpmm_order *order, struct vpmm_context *context);
 /* The stream's track, in use until vpmm_track_leave. The first makes one where there is none
  * (driver; called without the lock); NULL: there is none. */
 struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_stream *stream);
-struct vpmm_track *vpmm_track_known(struct vpmm_order *order, uint64_t stream_id);
+/* The same without keeping it: without the lock it may become another stream's, and stays readable.
+ */
+struct vpmm_track *vpmm_track_peek(struct vpmm_order *order, uint64_t stream_id);
+struct vpmm_track *vpmm_track_add(struct vpmm_order *order, const struct vpmm_stream *stream);
 void vpmm_track_leave(struct vpmm_track *track);
-/* The same with the lock, for as long as that is held; NULL: there is none. */
-struct vpmm_track *vpmm_track_find(struct vpmm_order *order, uint64_t stream_id);
 /* The turn that ends now, or the last one that did where nothing was freed since. */
 uint64_t vpmm_track_end_turn(struct vpmm_track *track);
 /* Those of a context, with the lock: the next one after `*number`, which begins as 0, or NULL. */
@@ -334,10 +338,21 @@ struct vpmm_track *vpmm_track_next(struct vpmm_order *order, const struct vpmm_c
 void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *context);
 void vpmm_track_forget(struct vpmm_order *order, uint64_t stream_id);
 
-/* ---- the program's own order (follow.c) ---- */
+/* ---- snapshots (snapshot.c) ---- */
 
+/* From now on they are kept, if there is memory for them. */
+void vpmm_snapshots_make(struct vpmm_order *order);
 void vpmm_snapshots_finish(struct vpmm_order *order);
-/* Whether nobody has recorded the event since its points had that version. */
+/* A record of the event begins, or its end: until `end` nobody learns from it. No version: none are
+ * kept, and `end` must not follow. */
+void vpmm_snapshot_begin(struct vpmm_order *order, vpmm_event_handle event,
+                         struct vpmm_event_points *points_out);
+/* The record has returned. With points, they are kept if no other record was under way. */
+void vpmm_snapshot_end(struct vpmm_order *order, vpmm_event_handle event,
+                       const struct vpmm_event_points *points);
+void vpmm_snapshot_look(struct vpmm_order *order, vpmm_event_handle event,
+                        struct vpmm_event_points *points_out);
+/* Whether no record of the event has begun since a look that had that version. */
 bool vpmm_snapshot_is(struct vpmm_order *order, vpmm_event_handle event, uint64_t version);
 
 /* ---- marks (mark.c) ---- */
@@ -366,6 +381,10 @@ void vpmm_captures_forget(struct vpmm_order *order, struct vpmm_context *context
 void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle);
 
 /* ---- streams (stream.c) ---- */
+
+/* As vpmm_order_stream, in what the thread remembers or in `room`; NULL: it cannot be told. */
+const struct vpmm_stream *vpmm_stream_ask(struct vpmm_order *order, vpmm_stream_handle handle,
+                                          struct vpmm_stream *room);
 
 /* The calling thread's; no other thread ever has it. */
 uint64_t vpmm_thread_number(struct vpmm_order *order);

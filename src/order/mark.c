@@ -46,6 +46,7 @@ static enum vpmm_status equip(struct vpmm_order *order, const struct vpmm_stream
     vpmm_lock_take(&order->lock);
     uint32_t last = vpmm_atomic_load(&track->event);
     if (!last || vpmm_atomic_load(&track->is_held)) {
+        vpmm_atomic_add(&order->n_marked, !last);
         vpmm_atomic_store(&track->event, event);
         vpmm_atomic_store(&track->is_held, 0);
         event = last;
@@ -90,7 +91,7 @@ enum vpmm_status vpmm_order_mark(struct vpmm_order *order, const struct vpmm_str
 
 bool vpmm_order_has_marks(const struct vpmm_order *order)
 {
-    return vpmm_atomic_load(&order->n_tracks) != 0;
+    return vpmm_atomic_load(&order->n_marked) != 0;
 }
 
 /* The track with a mark that nobody has seen complete, or NULL. `is_used`: the program itself is in
@@ -98,7 +99,7 @@ bool vpmm_order_has_marks(const struct vpmm_order *order)
  * one. */
 static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t stream_id, bool is_used)
 {
-    struct vpmm_track *track = vpmm_track_find(order, stream_id);
+    struct vpmm_track *track = vpmm_track_peek(order, stream_id);
     if (!track || !vpmm_atomic_load(&track->event) ||
         vpmm_atomic_load(&track->n_over) == vpmm_atomic_load(&track->n_records))
         return NULL;
@@ -111,7 +112,7 @@ static struct vpmm_track *pending_track(struct vpmm_order *order, uint64_t strea
 
 static void note_over(struct vpmm_order *order, uint64_t stream_id, uint64_t n_records)
 {
-    struct vpmm_track *track = vpmm_track_find(order, stream_id);
+    struct vpmm_track *track = vpmm_track_peek(order, stream_id);
     if (track && vpmm_atomic_load(&track->n_over) < n_records)
         vpmm_atomic_store(&track->n_over, n_records);
 }

@@ -25,19 +25,24 @@ struct vpmm_point {
 
 /* Where an event leads: see vpmm_order_event_recording. */
 struct vpmm_event_points {
-    uint64_t version;
+    uint64_t version; /* 0: without memory */
+    bool is_alone;    /* no other record was under way when this one began */
     uint32_t n;
     struct vpmm_point points[VPMM_FOLLOWED_MAX];
 };
-/* Whether there is anything to learn or to forget: where not, the next five need not be called. No
+/* Whether there is anything to forget: where not, the two calls about records need not be made. No
  * driver, no lock. */
 bool vpmm_order_learns(const struct vpmm_order *order);
+/* Whether a free may not be complete: where all are, waits and queries need no call here. No
+ * driver, no lock. */
+bool vpmm_order_has_pending(const struct vpmm_order *order);
 /* Before and after the driver records the program's event on the stream (driver, to tell the
- * stream). `recorded` only where the driver did it. */
+ * stream), or (NULL) elsewhere, from where nothing is learnt. `recorded` follows `recording` in any
+ * case; `is_recorded`: the driver did it. */
 void vpmm_order_event_recording(struct vpmm_order *order, vpmm_event_handle event,
                                 vpmm_stream_handle handle, struct vpmm_event_points *points_out);
 void vpmm_order_event_recorded(struct vpmm_order *order, vpmm_event_handle event,
-                               const struct vpmm_event_points *points);
+                               struct vpmm_event_points *points, bool is_recorded);
 /* Before and after the driver makes the stream wait for the event; the same. */
 void vpmm_order_event_waiting(struct vpmm_order *order, vpmm_event_handle event,
                               struct vpmm_event_points *points_out);

@@ -4,11 +4,6 @@
  * meant. */
 #include "order/internal.h"
 
-static bool has_pending(const struct vpmm_order *order)
-{
-    return vpmm_atomic_load(&order->n_fences) || vpmm_atomic_load(&order->n_open);
-}
-
 /* All but the points, which are many. */
 static void clear(struct vpmm_proof *proof)
 {
@@ -18,11 +13,12 @@ static void clear(struct vpmm_proof *proof)
 }
 
 /* Ends the track's turn, so that what is freed from now on is not proven. */
-static void add_turn(struct vpmm_proof *proof, struct vpmm_track *track)
+static void add_turn(struct vpmm_proof *proof, struct vpmm_track *track, uint64_t stream_id)
 {
     uint64_t turn = vpmm_track_end_turn(track);
-    if (turn >= track->first_turn && proof->n < VPMM_PROVEN_MAX)
-        proof->points[proof->n++] = (struct vpmm_point){vpmm_atomic_load(&track->stream_id), turn};
+    bool has_freed = turn >= vpmm_atomic_load(&track->first_turn);
+    if (has_freed && vpmm_atomic_load(&track->stream_id) == stream_id && proof->n < VPMM_PROVEN_MAX)
+        proof->points[proof->n++] = (struct vpmm_point){stream_id, turn};
 }
 
 /* A stream that synchronises with the legacy one may be idle before an event on it is complete
@@ -32,16 +28,15 @@ void vpmm_order_prove_stream(struct vpmm_order *order, vpmm_stream_handle handle
 {
     struct vpmm_stream stream;
     clear(proof_out);
-    if (!has_pending(order) || vpmm_order_stream(order, handle, &stream) || stream.is_capturing ||
-        stream.is_blocking || stream.is_legacy)
+    if (!vpmm_order_has_pending(order) || vpmm_order_stream(order, handle, &stream) ||
+        stream.is_capturing || stream.is_blocking || stream.is_legacy)
         return;
     proof_out->stream_id = stream.id;
     proof_out->context = stream.context->number;
     proof_out->moment = vpmm_atomic_load(&order->sequence);
-    struct vpmm_track *track = vpmm_track_known(order, stream.id);
+    struct vpmm_track *track = vpmm_track_peek(order, stream.id);
     if (track)
-        add_turn(proof_out, track);
-    vpmm_track_leave(track);
+        add_turn(proof_out, track, stream.id);
 }
 
 /* A green context has no record of its own, and its end says nothing about its primary one. */
@@ -50,7 +45,8 @@ void vpmm_order_prove_context(struct vpmm_order *order, vpmm_context_handle hand
 {
     const struct vpmm_driver *driver = order->driver;
     clear(proof_out);
-    if (!has_pending(order) || (!handle && driver->context_current(driver->self, &handle)))
+    if (!vpmm_order_has_pending(order) ||
+        (!handle && driver->context_current(driver->self, &handle)))
         return;
     vpmm_lock_take(&order->lock);
     const struct vpmm_context *context = vpmm_context_find(order, handle);
@@ -59,7 +55,7 @@ void vpmm_order_prove_context(struct vpmm_order *order, vpmm_context_handle hand
         proof_out->moment = vpmm_atomic_load(&order->sequence);
         struct vpmm_track *track;
         for (uint32_t number = 0; (track = vpmm_track_next(order, context, &number)) != NULL;)
-            add_turn(proof_out, track);
+            add_turn(proof_out, track, vpmm_atomic_load(&track->stream_id));
     }
     vpmm_lock_give(&order->lock);
 }
@@ -69,7 +65,7 @@ void vpmm_order_prove_event(struct vpmm_order *order, vpmm_event_handle event,
 {
     struct vpmm_event_points points;
     clear(proof_out);
-    if (!has_pending(order))
+    if (!vpmm_order_has_pending(order))
         return;
     vpmm_order_event_waiting(order, event, &points);
     proof_out->event = event;
@@ -83,7 +79,7 @@ void vpmm_order_prove_event(struct vpmm_order *order, vpmm_event_handle event,
  * of fences. */
 static void complete_to(struct vpmm_order *order, const struct vpmm_point *point)
 {
-    struct vpmm_track *track = vpmm_track_find(order, point->stream_id);
+    struct vpmm_track *track = vpmm_track_peek(order, point->stream_id);
     uint64_t begin = 0;
     if (!track)
         return;

@@ -139,6 +139,8 @@ static enum vpmm_status publish_open(struct vpmm_order *order, const struct atte
     if (!slot || vpmm_atomic_load(&slot->kind) != VPMM_FENCE_IS_OPEN)
         return VPMM_NOT_FOUND;
     uint32_t number = vpmm_slot_number(attempt->open);
+    /* Nobody without the lock may see it counted nowhere. */
+    vpmm_atomic_add(&order->n_fences, 1);
     vpmm_open_drop(order, number);
     vpmm_atomic_store(&slot->begin, attempt->begin);
     enum vpmm_status status =
@@ -146,10 +148,10 @@ static enum vpmm_status publish_open(struct vpmm_order *order, const struct atte
     if (status) {
         vpmm_atomic_store(&slot->begin, UINT64_MAX);
         vpmm_open_add(order, number);
+        vpmm_atomic_sub(&order->n_fences, 1);
         return status;
     }
     slot->event = attempt->event;
-    vpmm_atomic_add(&order->n_fences, 1);
     vpmm_atomic_store(&slot->wait, (uint32_t)attempt->wait);
     vpmm_atomic_store(&slot->kind,
                       (uint32_t)(attempt->stream ? VPMM_FENCE_IS_STREAM : VPMM_FENCE_IS_CONTEXT));

@@ -163,14 +163,9 @@ static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
     *memo_of(stream->handle) = memo;
 }
 
-enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
-                                   struct vpmm_stream *stream_out)
+static enum vpmm_status look(struct vpmm_order *order, vpmm_stream_handle handle,
+                             struct vpmm_stream *stream_out)
 {
-    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
-    if (known) {
-        *stream_out = *known;
-        return VPMM_OK;
-    }
     uint64_t epoch = vpmm_atomic_load(&order->epoch);
     struct vpmm_stream_facts facts;
     struct vpmm_context *context;
@@ -195,12 +190,29 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
     return VPMM_OK;
 }
 
+const struct vpmm_stream *vpmm_stream_ask(struct vpmm_order *order, vpmm_stream_handle handle,
+                                          struct vpmm_stream *room)
+{
+    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
+    return known || look(order, handle, room) ? known : room;
+}
+
+enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
+                                   struct vpmm_stream *stream_out)
+{
+    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
+    if (!known)
+        return look(order, handle, stream_out);
+    *stream_out = *known;
+    return VPMM_OK;
+}
+
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream = {.id = 0};
     if (is_special(handle))
         return;
-    if (vpmm_order_has_marks(order) && vpmm_order_stream(order, handle, &stream))
+    if (vpmm_atomic_load(&order->n_tracks) && vpmm_order_stream(order, handle, &stream))
         stream.id = 0;
     vpmm_lock_take(&order->lock);
     vpmm_atomic_add(&order->epoch, 1);

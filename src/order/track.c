@@ -49,8 +49,10 @@ static bool take_away(struct vpmm_order *order, uint32_t number, bool also_pendi
         link = &at(order, vpmm_atomic_load(link))->next;
     vpmm_atomic_store(link, vpmm_atomic_load(&track->next));
     vpmm_atomic_store(&track->stream_id, 0);
-    if (vpmm_atomic_load(&track->event))
+    if (vpmm_atomic_load(&track->event)) {
         vpmm_event_give(order, vpmm_atomic_load(&track->event));
+        vpmm_atomic_sub(&order->n_marked, 1);
+    }
     if (order->first_turn <= vpmm_atomic_load(&track->turn))
         order->first_turn = vpmm_atomic_load(&track->turn) + 1;
     vpmm_table_give(&order->tracks, number);
@@ -126,9 +128,12 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
     vpmm_atomic_store(&track->has_frees, 0);
     vpmm_atomic_store(&track->completed_turn, 0);
     vpmm_atomic_store(&track->next, vpmm_atomic_load(bucket));
-    track->first_turn = order->first_turn;
+    vpmm_atomic_store(&track->first_turn, order->first_turn);
     track->context = stream->context->number;
-    track->n_points = track->next_point = 0;
+    vpmm_latch_take(&track->latch, VPMM_RANK_TRACK);
+    vpmm_atomic_store(&track->n_points, 0);
+    track->next_point = 0;
+    vpmm_latch_give(&track->latch, VPMM_RANK_TRACK);
     vpmm_atomic_store(&track->stream_id, stream->id);
     if (vpmm_atomic_load(&track->n_users) >= VPMM_MARKS_END)
         vpmm_atomic_sub(&track->n_users, VPMM_MARKS_END);
@@ -136,7 +141,8 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
     vpmm_atomic_add(&order->n_tracks, 1);
 }
 
-struct vpmm_track *vpmm_track_known(struct vpmm_order *order, uint64_t stream_id)
+/* Kept until vpmm_track_leave. */
+static struct vpmm_track *keep(struct vpmm_order *order, uint64_t stream_id)
 {
     struct vpmm_track *track = at(order, find(order, stream_id));
     if (!track)
@@ -148,17 +154,25 @@ struct vpmm_track *vpmm_track_known(struct vpmm_order *order, uint64_t stream_id
     return NULL;
 }
 
-struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_stream *stream)
+struct vpmm_track *vpmm_track_peek(struct vpmm_order *order, uint64_t stream_id)
 {
-    struct vpmm_track *track = vpmm_track_known(order, stream->id);
-    if (track)
-        return track;
+    return at(order, find(order, stream_id));
+}
+
+struct vpmm_track *vpmm_track_add(struct vpmm_order *order, const struct vpmm_stream *stream)
+{
     sweep(order);
     vpmm_lock_take(&order->lock);
     if (!find(order, stream->id) && !vpmm_atomic_load(&stream->context->gone))
         add(order, stream);
     vpmm_lock_give(&order->lock);
-    return vpmm_track_known(order, stream->id);
+    return vpmm_track_peek(order, stream->id);
+}
+
+struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_stream *stream)
+{
+    struct vpmm_track *track = keep(order, stream->id);
+    return track || !vpmm_track_add(order, stream) ? track : keep(order, stream->id);
 }
 
 uint64_t vpmm_track_end_turn(struct vpmm_track *track)
@@ -184,9 +198,4 @@ void vpmm_track_leave(struct vpmm_track *track)
 {
     if (track)
         vpmm_atomic_sub(&track->n_users, 1);
-}
-
-struct vpmm_track *vpmm_track_find(struct vpmm_order *order, uint64_t stream_id)
-{
-    return at(order, find(order, stream_id));
 }

@@ -112,6 +112,7 @@ static void become_child(void)
     writer = (struct vpmm_recorder_writer){0};
     atomic_store(&vpmm_present.tracing, had_pool ? &vpmm_no_tracing : NULL);
     atomic_store(&made_world, had_pool ? &passing : NULL);
+    atomic_store(&vpmm_present.order, NULL);
     atomic_store(&vpmm_present.world, had_pool ? &passing : NULL);
 }
 
@@ -128,8 +129,7 @@ static void end_threads(void)
     if (!world)
         return;
     vpmm_idler_end(&world->idler);
-    if (world->ipc)
-        vpmm_ipc_end(world->ipc);
+    vpmm_ipc_end(world->ipc);
 }
 
 /* Threads of ours must end before the driver does: where that cannot be had, there are none. */
@@ -150,7 +150,6 @@ static void meet_large_heap(void *self)
         vpmm_log(VPMM_LOG_IS_INFO, "VPMM_DECAY_MS has no effect: no thread can be had for it");
 }
 
-/* Whatever of it was made. */
 static void discard(struct vpmm_world *world)
 {
     vpmm_ipc_destroy(world->ipc);
@@ -236,6 +235,8 @@ static struct vpmm_world *find_world(void)
         made = &passing;
     }
     if (atomic_compare_exchange_strong(&vpmm_present.world, &world, made)) {
+        if (made->router)
+            atomic_store(&vpmm_present.order, vpmm_router_order(made->router));
         publish(made);
         return made;
     }
@@ -392,8 +393,7 @@ __attribute__((destructor)) static void finish(void)
         vpmm_passed_report(&passed);
         return;
     }
-    if (world->ipc)
-        vpmm_ipc_end(world->ipc);
+    vpmm_ipc_end(world->ipc);
     if (world->config.stats)
         vpmm_report_stats(&world->config, world->router);
     vpmm_tracing_end(&world->tracing);

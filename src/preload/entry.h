@@ -47,12 +47,19 @@ extern struct vpmm_present {
     /* What VPMM_TRACE asks for: vpmm_no_tracing where nothing is recorded; NULL: somebody has to
      * find that out yet. */
     _Atomic(struct vpmm_tracing *) tracing;
+    /* Of the world's router; NULL: there is none. */
+    _Atomic(struct vpmm_order *) order;
 } vpmm_present;
 extern struct vpmm_tracing vpmm_no_tracing;
 static inline bool vpmm_is_recorded(void)
 {
     return __builtin_expect(
         atomic_load_explicit(&vpmm_present.tracing, memory_order_relaxed) != &vpmm_no_tracing, 0);
+}
+/* The order, for a look without a driver call or a lock: no vpmm_enter is needed. NULL: none. */
+static inline struct vpmm_order *vpmm_order_present(void)
+{
+    return atomic_load_explicit(&vpmm_present.order, memory_order_acquire);
 }
 /* Where the call is to be recorded; NULL: nowhere, or it comes out of our own code. */
 struct vpmm_tracing *vpmm_entry_tracing(void);

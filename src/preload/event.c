@@ -7,16 +7,6 @@
 #include "preload/original.h"
 #include "preload/stream.h"
 
-/* NULL: there is nothing to learn or to forget. */
-static struct vpmm_router *enter_learning(void)
-{
-    struct vpmm_router *router = vpmm_enter();
-    if (!router || vpmm_order_learns(vpmm_router_order(router)))
-        return router;
-    vpmm_leave();
-    return NULL;
-}
-
 static vpmm_event_handle event_of(CUevent event)
 {
     return (vpmm_event_handle)(void *)event;
@@ -24,73 +14,77 @@ static vpmm_event_handle event_of(CUevent event)
 
 /* ---- records ---- */
 
-static VPMM_WITHIN void recording(CUevent event, vpmm_stream_handle stream,
+/* False: nobody needs to know, and `recorded` need not follow. */
+static VPMM_WITHIN bool recording(CUevent event, vpmm_stream_handle stream,
                                   struct vpmm_event_points *points_out)
 {
-    struct vpmm_router *router = enter_learning();
-    points_out->n = 0;
+    const struct vpmm_order *order = vpmm_order_present();
+    struct vpmm_router *router = order && vpmm_order_learns(order) ? vpmm_enter() : NULL;
     if (!router)
-        return;
+        return false;
     vpmm_order_event_recording(vpmm_router_order(router), event_of(event), stream, points_out);
     vpmm_leave();
+    return true;
 }
 
-static VPMM_WITHIN CUresult recorded(CUevent event, const struct vpmm_event_points *points,
+static VPMM_WITHIN CUresult recorded(CUevent event, struct vpmm_event_points *points,
                                      CUresult result)
 {
-    struct vpmm_router *router = points->n && result == CUDA_SUCCESS ? vpmm_enter() : NULL;
-    if (!router)
-        return result;
-    vpmm_order_event_recorded(vpmm_router_order(router), event_of(event), points);
-    vpmm_leave();
+    struct vpmm_order *order = vpmm_order_present();
+    if (order)
+        vpmm_order_event_recorded(order, event_of(event), points, result == CUDA_SUCCESS);
     return result;
 }
 
 CUresult vpmm_wrap_cuEventRecord(CUevent event, CUstream stream)
 {
     struct vpmm_event_points points;
-    recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points);
+    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points))
+        return VPMM_ORIGINAL(cuEventRecord, event, stream);
     return recorded(event, &points, VPMM_ORIGINAL(cuEventRecord, event, stream));
 }
 
 CUresult vpmm_wrap_cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
     struct vpmm_event_points points;
-    recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points);
+    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points))
+        return VPMM_ORIGINAL(cuEventRecord_ptsz, event, stream);
     return recorded(event, &points, VPMM_ORIGINAL(cuEventRecord_ptsz, event, stream));
 }
 
 CUresult vpmm_wrap_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
 {
     struct vpmm_event_points points;
-    recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points);
+    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points))
+        return VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags);
     return recorded(event, &points, VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags));
 }
 
 CUresult vpmm_wrap_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
 {
     struct vpmm_event_points points;
-    recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points);
+    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points))
+        return VPMM_ORIGINAL(cuEventRecordWithFlags_ptsz, event, stream, flags);
     return recorded(event, &points,
                     VPMM_ORIGINAL(cuEventRecordWithFlags_ptsz, event, stream, flags));
 }
 
 /* ---- waits ---- */
 
-static VPMM_WITHIN void waiting(CUevent event, struct vpmm_event_points *points_out)
+/* False: there is nothing to learn. */
+static VPMM_WITHIN bool waiting(CUevent event, struct vpmm_event_points *points_out)
 {
-    struct vpmm_router *router = enter_learning();
-    points_out->n = 0;
-    if (!router)
-        return;
-    vpmm_order_event_waiting(vpmm_router_order(router), event_of(event), points_out);
-    vpmm_leave();
+    struct vpmm_order *order = vpmm_order_present();
+    if (!order || !vpmm_order_has_pending(order))
+        return false;
+    vpmm_order_event_waiting(order, event_of(event), points_out);
+    return points_out->n != 0;
 }
 
 static VPMM_WITHIN CUresult waited(CUevent event, vpmm_stream_handle stream,
                                    const struct vpmm_event_points *points, CUresult result)
 {
-    struct vpmm_router *router = points->n && result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
     if (!router)
         return result;
     vpmm_order_event_waited(vpmm_router_order(router), event_of(event), stream, points);
@@ -101,7 +95,8 @@ static VPMM_WITHIN CUresult waited(CUevent event, vpmm_stream_handle stream,
 CUresult vpmm_wrap_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
     struct vpmm_event_points points;
-    waiting(event, &points);
+    if (!waiting(event, &points))
+        return VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags);
     return waited(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points,
                   VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags));
 }
@@ -109,7 +104,8 @@ CUresult vpmm_wrap_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned fl
 CUresult vpmm_wrap_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
 {
     struct vpmm_event_points points;
-    waiting(event, &points);
+    if (!waiting(event, &points))
+        return VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags);
     return waited(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points,
                   VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags));
 }
@@ -118,11 +114,9 @@ CUresult vpmm_wrap_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsign
 
 static void forget(CUevent event)
 {
-    struct vpmm_router *router = enter_learning();
-    if (!router)
-        return;
-    vpmm_order_event_gone(vpmm_router_order(router), event_of(event));
-    vpmm_leave();
+    struct vpmm_order *order = vpmm_order_present();
+    if (order && vpmm_order_learns(order))
+        vpmm_order_event_gone(order, event_of(event));
 }
 
 CUresult vpmm_wrap_cuEventDestroy(CUevent event)
@@ -140,14 +134,18 @@ CUresult vpmm_wrap_cuEventDestroy_v2(CUevent event)
 /* Bare CUDA reuses nothing because of these either (measured: test/programs/reuse.c). */
 CUresult vpmm_wrap_cuCtxRecordEvent(CUcontext context, CUevent event)
 {
-    forget(event);
-    return VPMM_ORIGINAL(cuCtxRecordEvent, context, event);
+    struct vpmm_event_points points;
+    if (!recording(event, NULL, &points))
+        return VPMM_ORIGINAL(cuCtxRecordEvent, context, event);
+    return recorded(event, &points, VPMM_ORIGINAL(cuCtxRecordEvent, context, event));
 }
 
 CUresult vpmm_wrap_cuGreenCtxRecordEvent(void *green, CUevent event)
 {
-    forget(event);
-    return VPMM_ORIGINAL(cuGreenCtxRecordEvent, green, event);
+    struct vpmm_event_points points;
+    if (!recording(event, NULL, &points))
+        return VPMM_ORIGINAL(cuGreenCtxRecordEvent, green, event);
+    return recorded(event, &points, VPMM_ORIGINAL(cuGreenCtxRecordEvent, green, event));
 }
 
 /* ---- records that nobody sees ---- */

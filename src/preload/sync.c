@@ -8,12 +8,17 @@
 #include "preload/original.h"
 #include "preload/stream.h"
 
+static void clear(struct vpmm_proof *proof)
+{
+    proof->n = 0;
+    proof->moment = 0;
+}
+
 /* NULL: there is nothing to learn. Until vpmm_leave. */
 static struct vpmm_order *enter(struct vpmm_proof *proof_out)
 {
     struct vpmm_router *router = vpmm_enter();
-    proof_out->n = 0;
-    proof_out->moment = 0;
+    clear(proof_out);
     return router ? vpmm_router_order(router) : NULL;
 }
 
@@ -140,11 +145,10 @@ CUresult vpmm_wrap_cuStreamQuery_ptsz(CUstream stream)
 
 static void prove_event(CUevent event, struct vpmm_proof *proof_out)
 {
-    struct vpmm_order *order = enter(proof_out);
-    if (!order)
-        return;
-    vpmm_order_prove_event(order, (vpmm_event_handle)(void *)event, proof_out);
-    vpmm_leave();
+    struct vpmm_order *order = vpmm_order_present();
+    clear(proof_out);
+    if (order && vpmm_order_has_pending(order))
+        vpmm_order_prove_event(order, (vpmm_event_handle)(void *)event, proof_out);
 }
 
 CUresult vpmm_wrap_cuEventSynchronize(CUevent event)

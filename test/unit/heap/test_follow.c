@@ -62,7 +62,7 @@ static void record(struct scene *s, CUevent event, CUstream stream)
     vpmm_stream_handle handle = (vpmm_stream_handle)(void *)stream;
     vpmm_order_event_recording(s->f.order, named(event), handle, &points);
     assert_int_equal(sim_event_record(s->f.sim, event, stream), CUDA_SUCCESS);
-    vpmm_order_event_recorded(s->f.order, named(event), &points);
+    vpmm_order_event_recorded(s->f.order, named(event), &points, true);
 }
 
 static void wait_for(struct scene *s, CUstream stream, CUevent event)

@@ -268,7 +268,7 @@ static void record_on(int stream)
 {
     struct vpmm_event_points points;
     vpmm_order_event_recording(order, event, fake_stream(stream), &points);
-    vpmm_order_event_recorded(order, event, &points);
+    vpmm_order_event_recorded(order, event, &points, true);
 }
 
 static struct vpmm_proof of_event(void)
