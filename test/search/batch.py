@@ -2,20 +2,27 @@
 """Runs batches of random programs in one of three ways and reads what they saw."""
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import random
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BARE, PRELOADED, SIMULATED = "bare", "preloaded", "simulated"
 GIB = 1 << 30
 # Seconds that one program may take before it counts as one that hangs.
 LIMIT_SECONDS = 15
+# A process ends its last program by that limit. After so many seconds more it is killed.
+EXIT_SECONDS = 4
 HANGS_MAX = 4
 STARTS_MAX = 30
 
@@ -115,8 +122,15 @@ def call(command: Sequence[str]) -> None:
         raise BuildError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
 
 
+@dataclass
+class Ended:
+    """What a process left behind: its lines, and the end of its words on standard error."""
+    lines: List[str]
+    said: str = ""
+
+
 class Device:
-    """The programs' driver: a GPU's, or the simulated one in its place."""
+    """The programs' driver: a GPU's, or the simulated one in its place. Several threads may use it."""
 
     def __init__(self, build: Path, is_simulated: bool) -> None:
         self.build = build
@@ -125,9 +139,27 @@ class Device:
         self.library = build / "src" / "preload" / "libvpmm.so"
         self.folder = build / "search"
         self.folder.mkdir(exist_ok=True)
+        self.killed: Counter[str] = Counter()
+        self.is_stopped = False
+        self.processes: Set[subprocess.Popen[str]] = set()
+        self.lock = threading.Lock()
 
     def flag(self) -> str:
         return " --sim" if self.is_simulated else ""
+
+    def needs_all(self, tested: Batch) -> bool:
+        """Whether nothing else may run on the device then. Each process has a simulated device to itself."""
+        return tested.is_full and not self.is_simulated
+
+    def is_over(self, until: float) -> bool:
+        return self.is_stopped or time.monotonic() >= until
+
+    def stop(self) -> None:
+        """Kills what runs and starts nothing more."""
+        with self.lock:
+            self.is_stopped = True
+            for process in self.processes:
+                process.kill()
 
     def environment(self, tested: Batch, way: str) -> Dict[str, str]:
         environment = {name: value for name, value in os.environ.items()
@@ -143,68 +175,101 @@ class Device:
             environment.update(tested.environment())
         return environment
 
-    def start(self, tested: Batch, way: str, arguments: Sequence[str]) -> List[str]:
-        """Runs the process and returns the lines that it wrote."""
+    def start(self, tested: Batch, way: str, arguments: Sequence[str], until: float, bare: str = "") -> Ended:
+        """Runs the process, which begins no program after that time. `bare`: the lines that it keeps step with."""
         settle_ms = "1" if way == SIMULATED or self.is_simulated else "20"
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out"
+        with tempfile.TemporaryDirectory() as name:
+            out, known = Path(name) / "out", Path(name) / "bare"
             command = [str(self.program), "--out", str(out), "--settle-ms", settle_ms, "--limit", str(LIMIT_SECONDS)]
-            if tested.is_full and way != SIMULATED and not self.is_simulated:
+            if self.needs_all(tested) and way != SIMULATED:
                 command.append("--ballast")
-            done = subprocess.run(command + tested.options() + list(arguments), stdin=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, text=True, env=self.environment(tested, way), check=False)
-            lines = out.read_text().splitlines() if out.exists() else []
-        if done.returncode not in (0, 3, 4):
-            lines.append(f"? 0 END-{done.returncode}")
-        self.said = done.stderr[-2000:]
-        return lines
+            if bare:
+                known.write_text(bare)
+                command += ["--bare", str(known)]
+            if until < math.inf:
+                # Rounded up: a process that ran out of time leaves none for another.
+                command += ["--seconds", f"{max(until - time.monotonic(), 0) + 0.001:.3f}"]
+            status, said = self.status_of(command + tested.options() + list(arguments), tested, way, until)
+            text = out.read_text() if out.exists() else ""
+        # A process that was killed may have written a part of its last line.
+        lines = text[:text.rfind("\n") + 1].splitlines()
+        if status not in (None, 0, 3, 4):
+            lines.append(f"? 0 END-{status}")
+        return Ended(lines, said[-2000:])
 
-    def run(self, tested: Batch, way: str, bare: Optional[Dict[int, Sight]] = None) -> Dict[int, Sight]:
-        """What each program of the batch saw. `bare`: on a full device, what it keeps step with."""
+    def status_of(self, command: Sequence[str], tested: Batch, way: str, until: float) -> Tuple[Optional[int], str]:
+        """How the process ended, and its words on standard error. None: it did not end by itself."""
+        with self.lock:
+            if self.is_stopped:
+                return None, ""
+            # Signals that a terminal sends to its whole group are for the campaign alone.
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                       env=self.environment(tested, way), start_new_session=True)
+            self.processes.add(process)
+        patience = max(until - time.monotonic(), 0) + LIMIT_SECONDS + EXIT_SECONDS
+        try:
+            said = process.communicate(timeout=patience if until < math.inf else None)[1]
+            return None if self.is_stopped else process.returncode, said
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with self.lock:
+                self.killed[way] += 1
+            # One that the kernel does not let go is left behind.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=1)
+            return None, ""
+        finally:
+            with self.lock:
+                self.processes.discard(process)
+
+    def run(self, tested: Batch, way: str, until: float = math.inf,
+            bare: Optional[Dict[int, Sight]] = None) -> Dict[int, Sight]:
+        """What each program of the batch saw, or as many as there was time for. `bare`: on a full device, what it
+        keeps step with."""
         sights: Dict[int, Sight] = {}
         first, n_hangs, n_starts = tested.first, 0, 0
         end = tested.first + tested.n_programs
-        while first < end and n_hangs < HANGS_MAX and n_starts < STARTS_MAX:
+        while first < end and n_hangs < HANGS_MAX and n_starts < STARTS_MAX and not self.is_over(until):
             arguments = ["--seed", str(first), "--programs", str(end - first)]
-            if bare is not None:
-                arguments += self.keep_step((number, bare.get(number)) for number in range(first, end))
-            lines = self.start(tested, way, arguments)
-            for line in lines:
+            known = "" if bare is None else lines_of((number, bare.get(number)) for number in range(first, end))
+            for line in self.start(tested, way, arguments, until, known).lines:
                 sights[first] = sight_of(line)
                 n_hangs += sights[first].end == "HANG"
                 first += 1
             n_starts += 1
         return sights
 
-    def replay(self, tested: Batch, way: str, programs: Sequence[str], bare: Sequence[Sight] = ()) -> List[Sight]:
-        """What the programs saw, run one after the other in one process."""
+    def replay(self, tested: Batch, way: str, programs: Sequence[str], until: float,
+               bare: Sequence[Sight] = ()) -> List[Sight]:
+        """What the programs saw, run one after the other in one process; fewer when the time is over."""
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / str(i) for i in range(len(programs))]
             for path, program in zip(paths, programs):
                 path.write_text(program)
-            arguments = self.keep_step(enumerate(bare)) if bare else []
-            lines = self.start(tested, way, arguments + ["--replay"] + [str(path) for path in paths])
-        if not lines:
-            raise BuildError(f"a program could not be replayed: {self.said}")
-        return [sight_of(line) for line in lines]
+            arguments = ["--replay"] + [str(path) for path in paths]
+            ended = self.start(tested, way, arguments, until, lines_of(enumerate(bare)))
+        if not ended.lines and not self.is_over(until):
+            raise BuildError(f"a program could not be replayed: {ended.said}")
+        return [sight_of(line) for line in ended.lines]
 
-    def differs(self, tested: Batch, programs: Sequence[str], way: str) -> Optional[str]:
-        """Where bare and that way part in the last of the programs, or None."""
-        bare = self.replay(tested, BARE, programs)
-        other = self.replay(tested, way, programs, bare if tested.is_full else ())
-        if len(bare) < len(programs) or len(bare) != len(other) or other[-1].is_explained():
+    def differs(self, tested: Batch, programs: Sequence[str], way: str, until: float = math.inf) -> Optional[str]:
+        """Where bare and that way part in the last of the programs, or None, also when the time is over."""
+        bare = self.replay(tested, BARE, programs, until)
+        if len(bare) < len(programs) or self.is_over(until):
+            return None
+        other = self.replay(tested, way, programs, until, bare if tested.is_full else ())
+        if len(bare) != len(other) or other[-1].is_explained():
             return None
         return bare[-1].differs(other[-1])
-
-    def keep_step(self, bare: Iterable[Tuple[int, Optional[Sight]]]) -> List[str]:
-        """Options with which a process follows what was seen bare."""
-        known = self.folder / "bare"
-        known.write_text("".join(line_of(number, sight) for number, sight in bare))
-        return ["--bare", str(known)]
 
     def program_text(self, tested: Batch, number: int) -> str:
         return subprocess.run([str(self.program), "--print", "--seed", str(number)] + tested.options(),
                               stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def lines_of(bare: Iterable[Tuple[int, Optional[Sight]]]) -> str:
+    """What was seen bare, for a process that keeps step with it."""
+    return "".join(line_of(number, sight) for number, sight in bare)
 
 
 def line_of(number: int, sight: Optional[Sight]) -> str:

@@ -7,11 +7,14 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,11 +34,12 @@ static const char help[] =
     "number,\n"
     "how many steps it had, then the answer of each step, -1: not made, and what else it saw.\n"
     "It ends with 3 when a program saw wrong bytes or a wrong answer, with 4 when one hangs; the\n"
-    "last line is then that program's, with the step.\n"
+    "last line is then that program's, with the step. It is killed when who started it ends.\n"
     "\n"
     "  --scale N         bytes of the device for one of the program (default 32)\n"
     "  --settle-ms N     after so long nothing goes on but by a later step (default 20)\n"
     "  --limit N         seconds that one program may take (default 20)\n"
+    "  --seconds N       begins no program after so long\n"
     "  --steps N         the most steps of one program (default 150)\n"
     "  --extent-pages N  VPMM_EXTENT of this process, 0: auto\n"
     "  --slack-bytes N   VPMM_SLACK of this process\n"
@@ -49,13 +53,15 @@ struct options {
     const char *out;
     uint64_t seed, n_programs, scale, settle_ms, limit_s, steps, extent_pages, slack_bytes;
     const char *bare;
+    double seconds;
     bool free_waits, prints, replays, is_full, has_ballast;
 };
 
 static FILE *out;
 static struct outcome outcome;
 static uint64_t number;
-static _Atomic(time_t) deadline; /* of the program under way; 0: none */
+static struct timespec start;
+static _Atomic(time_t) deadline; /* of the program under way, or of the start; 0: none */
 /* What the program did bare, where that is known. */
 static struct outcome bare_outcome;
 static const struct outcome *bare;
@@ -63,7 +69,7 @@ static const struct program *current;
 
 static bool read_options(int n, char **arguments, struct options *options)
 {
-    static const char names[] = "ospcmlnekfriubx"; /* one letter an option */
+    static const char names[] = "ospcmlnekfriubxt"; /* one letter an option */
     static const struct option list[] = {{"out", required_argument, NULL, 'o'},
                                          {"seed", required_argument, NULL, 's'},
                                          {"programs", required_argument, NULL, 'p'},
@@ -79,13 +85,15 @@ static bool read_options(int n, char **arguments, struct options *options)
                                          {"ballast", no_argument, NULL, 'x'},
                                          {"replay", no_argument, NULL, 'r'},
                                          {"print", no_argument, NULL, 'i'},
+                                         {"seconds", required_argument, NULL, 't'},
                                          {NULL, 0, NULL, 0}};
     *options = (struct options){.n_programs = 1,
                                 .scale = 32,
                                 .settle_ms = 20,
                                 .limit_s = 20,
                                 .steps = 150,
-                                .extent_pages = 1};
+                                .extent_pages = 1,
+                                .seconds = INFINITY};
     uint64_t *values[sizeof names] = {NULL,
                                       &options->seed,
                                       &options->n_programs,
@@ -104,6 +112,8 @@ static bool read_options(int n, char **arguments, struct options *options)
             options->out = optarg;
         else if (name == 'b')
             options->bare = optarg;
+        else if (name == 't')
+            options->seconds = strtod(optarg, NULL);
         else if (values[at - names])
             *values[at - names] = strtoull(optarg, NULL, 0);
         options->free_waits = options->free_waits || name == 'f';
@@ -202,11 +212,24 @@ static struct setting setting_of(const struct options *options)
                             .is_plain = true};
 }
 
+static bool has_time(const struct options *options)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)(now.tv_sec - start.tv_sec);
+    return seconds + (double)(now.tv_nsec - start.tv_nsec) / 1e9 < options->seconds;
+}
+
+static void set_deadline(const struct options *options)
+{
+    atomic_store(&deadline, time(NULL) + (time_t)options->limit_s + 1);
+}
+
 static void run_one(const struct api *api, const struct options *options,
                     const struct program *program)
 {
     memset(&outcome, 0, sizeof outcome);
-    atomic_store(&deadline, time(NULL) + (time_t)options->limit_s + 1);
+    set_deadline(options);
     current = program;
     execute(api, program, bare, &outcome, options->scale);
     atomic_store(&deadline, 0);
@@ -238,7 +261,7 @@ static void run_next(const struct api *api, const struct options *options, FILE 
 static bool replay(const struct api *api, const struct options *options, FILE *known, char **files)
 {
     static struct program program;
-    for (; *files; files++, number++) {
+    for (; *files && has_time(options); files++, number++) {
         FILE *file = fopen(*files, "r");
         if (!file || !program_read(file, &program)) {
             fprintf(stderr, "search: %s cannot be read\n", *files);
@@ -257,6 +280,7 @@ int main(int n, char **arguments)
     struct options options;
     struct api api;
     pthread_t watchdog;
+    clock_gettime(CLOCK_MONOTONIC, &start);
     if (!read_options(n, arguments, &options)) {
         fputs(help, stderr);
         return 2;
@@ -266,21 +290,24 @@ int main(int n, char **arguments)
         program_print(stdout, &program);
         return 0;
     }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     out = fopen(options.out, "w");
     if (!out || !api_open(&api, "libcuda.so.1", NULL, false))
         return 2;
     turns_be_real(PATIENCE_MS);
     plain_be_patient((unsigned)options.settle_ms);
-    if (options.has_ballast)
-        plain_leave_free(&api, DEVICE_GRANULES * GRANULE * options.scale + MARGIN_BYTES);
+    number = options.seed;
+    set_deadline(&options);
     if (pthread_create(&watchdog, NULL, watch, NULL))
         return 2;
+    if (options.has_ballast)
+        plain_leave_free(&api, DEVICE_GRANULES * GRANULE * options.scale + MARGIN_BYTES);
     FILE *known = options.bare ? fopen(options.bare, "r") : NULL;
     if (options.bare && !known)
         return 2;
     if (options.replays)
         return replay(&api, &options, known, arguments + optind) ? 0 : 2;
-    for (number = options.seed; number < options.seed + options.n_programs; number++) {
+    for (; number < options.seed + options.n_programs && has_time(&options); number++) {
         draw(&options, number, &program);
         run_next(&api, &options, known, &program);
     }

@@ -5,55 +5,83 @@ behind the program that ended it."""
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import os
 import random
+import signal
 import sys
+import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Optional
+from types import FrameType
+from typing import Dict, Iterator, List, Optional
 
 import batch
 from batch import BARE, PRELOADED, SIMULATED, Batch, Device, Sight
+from side import SideBySide
 
 SHRINK_SECONDS = 90
 FAILURES_MAX = 8
+PROGRESS_SECONDS = 30
 
 
 class Campaign:
-    """What was run and what was found."""
+    """What was run and what was found. Several threads may use it."""
 
-    def __init__(self, device: Device, folder: Path) -> None:
+    def __init__(self, device: Device, folder: Path, seconds: float = math.inf) -> None:
         self.device = device
         self.folder = folder
+        self.start = time.monotonic()
+        self.end = self.start + seconds
+        self.lock = threading.Lock()
         self.operations = 0
         self.programs = 0
         self.hung_bare = 0
         self.explained: Counter[str] = Counter()
         self.failures: List[str] = []
+        self.signal = 0
+        self.next_progress = self.start + PROGRESS_SECONDS
+
+    def is_over(self) -> bool:
+        return self.device.is_over(self.end) or len(self.failures) >= FAILURES_MAX
 
     def judge(self, tested: Batch, number: int, sights: Dict[str, Sight]) -> None:
         """Compares what one program saw in each way."""
         bare = sights[BARE]
-        self.programs += 1
-        self.operations += bare.n_made() * len(sights)
-        if bare.end:
-            # Without a bare run to its end there is nothing to compare with; the simulated device should end alike.
-            self.hung_bare += 1
+        with self.lock:
+            self.programs += 1
+            self.operations += bare.n_made() * len(sights)
+            if bare.end:
+                # Without a bare run to its end there is nothing to compare with; the simulated device should end alike.
+                self.hung_bare += 1
         for way in (PRELOADED, SIMULATED):
-            if way not in sights or len(self.failures) >= FAILURES_MAX:
+            if way not in sights:
                 continue
             differs = bare.differs(sights[way])
-            if sights[way].is_explained():
-                self.explained[sights[way].end] += 1
-            elif differs is not None:
-                self.report(tested, number, way, differs)
+            with self.lock:
+                if len(self.failures) >= FAILURES_MAX:
+                    return
+                if sights[way].is_explained():
+                    self.explained[sights[way].end] += 1
+                    continue
+                if differs is None:
+                    continue
+                found = len(self.failures)
+                self.failures.append(f"{BARE} and {way} differ, {differs}")
+            self.report(tested, number, way, found)
 
-    def report(self, tested: Batch, number: int, way: str, what: str) -> None:
-        found = self.find_alone(tested, number, way)
-        if found is not None:
-            programs = shrink(self.device, tested, found, way, time.monotonic() + SHRINK_SECONDS)
-            what = self.device.differs(tested, programs, way) or what
+    def report(self, tested: Batch, number: int, way: str, found: int) -> None:
+        """Makes the failure short and prints it. After the end of the campaign that has its own time, once for all."""
+        until = min(time.monotonic(), self.end) + SHRINK_SECONDS
+        programs = self.find_alone(tested, number, way, until)
+        if programs is not None:
+            programs = shrink(self.device, tested, programs, way, until)
+            what = self.device.differs(tested, programs, way, until)
+            if what is not None:
+                self.failures[found] = f"{BARE} and {way} differ, {what}"
             names = [self.folder / f"{way}-{number}-{i}" for i in range(len(programs))]
             for name, program in zip(names, programs):
                 name.write_text(f"# {tested.describe()}, program {number}: {BARE} and {way} differ\n{program}")
@@ -61,21 +89,50 @@ class Campaign:
             again = f"--replay {' '.join(str(name) for name in names)}"
         else:
             shown = self.device.program_text(tested, number)
-            again = f"1 --seed {tested.campaign_seed} (no shorter: it depends on the programs before it in the batch)"
-        self.failures.append(f"{BARE} and {way} differ, {what}")
-        print(f"\nsearch: FAILED: {tested.describe()}, program {number}: {self.failures[-1]}\n\n{shown}\n"
-              f"search: again: scripts/gpu-search{self.device.flag()} {again}", flush=True)
+            is_over = self.device.is_over(until)
+            why = "no time was left" if is_over else "it depends on the programs before it in the batch"
+            again = f"1 --seed {tested.campaign_seed} (no shorter: {why})"
+        with self.lock:
+            print(f"\nsearch: FAILED: {tested.describe()}, program {number}: {self.failures[found]}\n\n{shown}\n"
+                  f"search: again: scripts/gpu-search{self.device.flag()} {again}", flush=True)
 
-    def find_alone(self, tested: Batch, number: int, way: str) -> Optional[List[str]]:
-        """The program with as few of those before it as differ again; None: they do not."""
+    def find_alone(self, tested: Batch, number: int, way: str, until: float) -> Optional[List[str]]:
+        """The program with as few of those before it as differ again; None: they do not, or the time is over."""
         first = number
-        while True:
+        while not self.device.is_over(until):
             programs = [self.device.program_text(tested, n) for n in range(first, number + 1)]
-            if self.device.differs(tested, programs, way):
+            if self.device.differs(tested, programs, way, until):
                 return programs
             if first == tested.first:
                 return None
             first = max(tested.first, first - 1 - (number - first))
+        return None
+
+    def look(self) -> None:
+        """Says now and then how far it is, and ends everything after a signal."""
+        if self.signal and not self.device.is_stopped:
+            self.device.stop()
+        if time.monotonic() >= self.next_progress:
+            self.next_progress += PROGRESS_SECONDS
+            print(f"search: {time.monotonic() - self.start:.0f} s: {self.operations} operations in {self.programs} "
+                  f"programs, {len(self.failures)} failures so far", file=sys.stderr, flush=True)
+
+    def print_totals(self) -> None:
+        seconds = max(time.monotonic() - self.start, 0.001)
+        print(f"search: {self.operations} operations in {self.programs} programs, "
+              f"{self.operations / seconds:.0f} operations a second, {self.hung_bare} programs did not end bare, "
+              f"{len(self.failures)} failures")
+        for name, n in sorted(self.explained.items()):
+            print(f"search: {n} programs part by the rule {name} of test/model/differences.c")
+        for way, n in sorted(self.device.killed.items()):
+            print(f"search: {n} processes did not end {way} and were killed")
+        sys.stdout.flush()
+
+    def status(self) -> int:
+        if self.signal:
+            return 128 + self.signal
+        has_failed = self.failures or self.device.killed[PRELOADED] > self.device.killed[BARE]
+        return 1 if has_failed or not self.programs else 0
 
 
 def shrink(device: Device, tested: Batch, programs: List[str], way: str, until: float) -> List[str]:
@@ -83,15 +140,15 @@ def shrink(device: Device, tested: Batch, programs: List[str], way: str, until: 
     made."""
     for at in range(len(programs) - 2, -1, -1):
         fewer = programs[:at] + programs[at + 1:]
-        if time.monotonic() < until and device.differs(tested, fewer, way):
+        if not device.is_over(until) and device.differs(tested, fewer, way, until):
             programs = fewer
     setting, *steps = programs[-1].splitlines()
     size = max(len(steps) // 2, 1)
-    while size and time.monotonic() < until:
+    while size and not device.is_over(until):
         at = 0
-        while at < len(steps) and time.monotonic() < until:
+        while at < len(steps) and not device.is_over(until):
             fewer = steps[:at] + steps[at + size:]
-            if device.differs(tested, programs[:-1] + ["\n".join([setting] + fewer) + "\n"], way):
+            if device.differs(tested, programs[:-1] + ["\n".join([setting] + fewer) + "\n"], way, until):
                 steps = fewer
             else:
                 at += size
@@ -100,14 +157,20 @@ def shrink(device: Device, tested: Batch, programs: List[str], way: str, until: 
 
 
 def run_batch(campaign: Campaign, tested: Batch) -> None:
-    bare = campaign.device.run(tested, BARE)
-    seen = {BARE: bare, PRELOADED: campaign.device.run(tested, PRELOADED, bare if tested.is_full else None)}
     # How much a device has to give is the device's own.
-    if not tested.is_full:
-        seen[SIMULATED] = campaign.device.run(tested, SIMULATED)
-    for number in tested.numbers():
+    ways = [BARE, PRELOADED] if tested.is_full else [BARE, PRELOADED, SIMULATED]
+    seen: Dict[str, Dict[int, Sight]] = {}
+    shown = tested
+    for i, way in enumerate(ways):
+        # The ways share the time that is left, so that each sees the same programs where it is short.
+        now = time.monotonic()
+        until = now + (campaign.end - now) / (len(ways) - i)
+        known = seen[BARE] if tested.is_full and way == PRELOADED else None
+        seen[way] = campaign.device.run(shown, way, until, known)
+        shown = replace(tested, n_programs=len(seen[BARE]))
+    for number in shown.numbers():
         sights = {way: seen[way][number] for way in seen if number in seen[way]}
-        if BARE in sights:
+        if len(sights) > 1:
             campaign.judge(tested, number, sights)
 
 
@@ -122,19 +185,37 @@ def replay(device: Device, paths: List[Path]) -> int:
     return status
 
 
+def jobs_by_default() -> int:
+    return max(1, min(8, len(os.sched_getaffinity(0)) // 2))
+
+
+def batches_of(campaign: Campaign, options: argparse.Namespace, seed: int) -> Iterator[Batch]:
+    """The same for a seed, as far as the time lasts."""
+    dice = random.Random(seed)
+    for n_batches in itertools.count():
+        if n_batches == options.batches or campaign.is_over():
+            return
+        yield Batch.draw(dice, seed, options.programs)
+
+
 def options_of(arguments: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gpu-search", description=__doc__)
     parser.add_argument("minutes", nargs="?", type=float, help="how long to look")
     parser.add_argument("--seed", type=int, help="repeats the campaign of that seed")
     parser.add_argument("--sim", action="store_true", help="the simulated device in the place of the GPU")
     parser.add_argument("--batches", type=int, help="stops after so many batches")
-    parser.add_argument("--programs", type=int, default=100, help="programs in a batch (default 100)")
+    parser.add_argument("--programs", type=int, default=25, help="programs in a batch (default 25)")
+    parser.add_argument("--jobs", type=int, default=jobs_by_default(),
+                        help="batches side by side (default: half the processors, at most 8); each may take several "
+                        "GiB of a GPU's memory")
     parser.add_argument("--build", type=Path, help="a build folder that is up to date, instead of build-search-gpu")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE",
                         help="runs the programs of files, one after the other, and compares the last")
     options = parser.parse_args(arguments)
     if options.replay is None and options.minutes is None:
         parser.error("MINUTES is missing")
+    if options.jobs < 1:
+        parser.error("--jobs: at least 1")
     return options
 
 
@@ -148,23 +229,24 @@ def main(arguments: List[str]) -> int:
     if options.replay is not None:
         return replay(device, options.replay)
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
+    campaign = Campaign(device, device.folder, options.minutes * 60)
+
+    def note(number: int, _frame: Optional[FrameType]) -> None:
+        campaign.signal = number
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
     print(f"seed {seed}: scripts/gpu-search {options.minutes:g} --seed {seed}{device.flag()}", flush=True)
-    campaign = Campaign(device, device.folder)
-    dice = random.Random(seed)
-    start = time.monotonic()
-    n_batches = 0
-    while time.monotonic() - start < options.minutes * 60 and len(campaign.failures) < FAILURES_MAX:
-        run_batch(campaign, Batch.draw(dice, seed, options.programs))
-        n_batches += 1
-        if n_batches == options.batches:
-            break
-    seconds = max(time.monotonic() - start, 0.001)
-    print(f"search: {campaign.operations} operations in {campaign.programs} programs, "
-          f"{campaign.operations / seconds:.0f} operations a second, {campaign.hung_bare} programs did not end bare, "
-          f"{len(campaign.failures)} failures")
-    for name, n in sorted(campaign.explained.items()):
-        print(f"search: {n} programs part by the rule {name} of test/model/differences.c")
-    return 1 if campaign.failures or not campaign.programs else 0
+    side = SideBySide(options.jobs, lambda tested: run_batch(campaign, tested), device.needs_all, campaign.look)
+    try:
+        side.run(batches_of(campaign, options, seed))
+    except batch.BuildError as error:
+        print(f"gpu-search: {error}", file=sys.stderr)
+        return 2
+    finally:
+        device.stop()
+        campaign.print_totals()
+    return campaign.status()
 
 
 if __name__ == "__main__":

@@ -3,16 +3,30 @@
 three ways, and one that does not is found, made short and replayed. Usage: test_search.py BUILD_FOLDER"""
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
+from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence, Tuple
+from unittest import mock
 
 import search
-from batch import BARE, PRELOADED, SIMULATED, Batch, Device, Sight, sight_of
+from batch import BARE, PRELOADED, SIMULATED, Batch, Device, Ended, Sight, sight_of
+from side import SideBySide
 
 BUILD = Path(sys.argv.pop())
+# Longer than any of these tests may take on a busy machine.
+PATIENCE_SECONDS = 100
+# So long a batch waits for another to begin beside it.
+CHANCE_SECONDS = 0.2
 
 
 class Faulty(Device):
@@ -26,8 +40,32 @@ class Faulty(Device):
         return environment
 
 
-def batch(n_programs: int) -> Batch:
-    return Batch(first=100, n_programs=n_programs, campaign_seed=1, steps=80)
+class Counting(Device):
+    """Counts the processes of each way."""
+
+    def __init__(self, build: Path, is_simulated: bool) -> None:
+        super().__init__(build, is_simulated)
+        self.started: List[str] = []
+
+    def start(self, tested: Batch, way: str, arguments: Sequence[str], until: float, bare: str = "") -> Ended:
+        self.started.append(way)
+        return super().start(tested, way, arguments, until, bare)
+
+
+def batch(n_programs: int, is_full: bool = False) -> Batch:
+    return Batch(first=100, n_programs=n_programs, campaign_seed=1, steps=80, is_full=is_full)
+
+
+def command_of(*arguments: str) -> List[str]:
+    return [sys.executable, "-B", search.__file__, "--sim", "--build", str(BUILD), *arguments]
+
+
+def totals_of(text: str) -> Tuple[int, int]:
+    """The operations and programs of the line of totals."""
+    found = re.search("^search: ([0-9]+) operations in ([0-9]+) programs, [0-9]+ operations a second, "
+                      "[0-9]+ programs did not end bare, [0-9]+ failures$", text, re.MULTILINE)
+    assert found, text
+    return int(found[1]), int(found[2])
 
 
 class TestSearch(unittest.TestCase):
@@ -54,6 +92,119 @@ class TestSearch(unittest.TestCase):
         self.assertLessEqual(len(steps), 6, steps)
         self.assertEqual(search.replay(Faulty(BUILD, True), [program]), 1)
         self.assertEqual(search.replay(Device(BUILD, True), [program]), 0)
+
+
+class TestTime(unittest.TestCase):
+    def test_time_that_is_used_up_starts_nothing(self) -> None:
+        device = Counting(BUILD, True)
+        campaign = search.Campaign(device, device.folder, 0)
+        search.run_batch(campaign, batch(3))
+        self.assertEqual(device.started, [])
+        done = subprocess.run(command_of("0"), stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_SECONDS)
+        self.assertEqual(totals_of(done.stdout), (0, 0))
+        self.assertEqual(done.returncode, 1)
+
+    def test_time_that_ends_within_a_batch(self) -> None:
+        for is_full in (False, True):
+            with self.subTest(is_full=is_full):
+                device = Counting(BUILD, True)
+                campaign = search.Campaign(device, device.folder, 3)
+                # The first thousand of these hang in no way.
+                search.run_batch(campaign, replace(batch(1000000, is_full), first=1000))
+                self.assertEqual(campaign.failures, [])
+                self.assertEqual(device.killed, {})
+                self.assertGreater(campaign.programs, 0)
+                self.assertEqual(len(device.started), len(set(device.started)), device.started)
+
+    def test_no_way_runs_what_was_not_seen_bare(self) -> None:
+        device = Device(BUILD, True)
+        seen = {100: Sight(["0"]), 101: Sight(["0"])}
+        with mock.patch.object(device, "run", return_value=seen) as run:
+            search.run_batch(search.Campaign(device, device.folder), batch(5))
+        self.assertEqual([call.args[0].n_programs for call in run.call_args_list], [5, 2, 2])
+
+    def test_a_process_that_does_not_end_is_killed(self) -> None:
+        device = Device(BUILD, True)
+        device.program = Path(tempfile.mkdtemp()) / "stuck"
+        device.program.write_text("#!/bin/sh\nexec sleep 60\n")
+        device.program.chmod(0o755)
+        with mock.patch("batch.LIMIT_SECONDS", 0), mock.patch("batch.EXIT_SECONDS", 0):
+            self.assertEqual(device.run(batch(1), BARE, time.monotonic() + 0.2), {})
+        self.assertEqual(device.killed, {BARE: 1})
+
+    def test_a_failure_is_told_without_time_to_make_it_short(self) -> None:
+        device = Faulty(BUILD, True)
+        campaign = search.Campaign(device, Path(tempfile.mkdtemp()))
+        said = io.StringIO()
+        with mock.patch("search.SHRINK_SECONDS", 0), contextlib.redirect_stdout(said):
+            search.run_batch(campaign, batch(1))
+        self.assertEqual(len(campaign.failures), 1, campaign.failures)
+        self.assertIn("(no shorter: no time was left)", said.getvalue())
+
+    def test_a_signal_ends_the_campaign_with_totals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number=number):
+                process = subprocess.Popen(command_of("6", "--jobs", "2", "--programs", "1000000"),
+                                           stdout=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                assert process.stdout
+                process.stdout.readline()
+                process.send_signal(number)
+                totals_of(process.communicate(timeout=PATIENCE_SECONDS)[0])
+                self.assertEqual(process.returncode, 128 + number)
+
+
+class TestJobs(unittest.TestCase):
+    def test_jobs_change_no_figures(self) -> None:
+        seen = {}
+        for n_jobs in ("1", "3"):
+            done = subprocess.run(command_of("10", "--seed", "31", "--jobs", n_jobs, "--batches", "6", "--programs", "2"),
+                                  stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_SECONDS)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            seen[n_jobs] = totals_of(done.stdout)
+        self.assertEqual(seen["1"], seen["3"])
+        self.assertEqual(seen["1"][1], 12)
+
+    def test_batches_run_side_by_side(self) -> None:
+        meet = threading.Barrier(3)
+
+        def work(_tested: Batch) -> None:
+            meet.wait(PATIENCE_SECONDS)
+
+        SideBySide(3, work, lambda tested: False, lambda: None).run([batch(1) for i in range(3)])
+        self.assertFalse(meet.broken)
+
+    def test_a_batch_that_needs_all_of_the_device_runs_alone(self) -> None:
+        # Each batch gives the others the chance to run beside it.
+        for n_jobs in (1, 2, 3, 8):
+            with self.subTest(n_jobs=n_jobs):
+                batches = [replace(batch(1, is_full=i in (1, 4, 5)), first=i) for i in range(7)]
+                begun, beside_full = self.begun_of(n_jobs, batches)
+                self.assertEqual(beside_full, [])
+                self.assertEqual(sorted(begun), list(range(7)))
+                if n_jobs == 1:
+                    self.assertEqual(begun, list(range(7)))
+
+    def begun_of(self, n_jobs: int, batches: List[Batch]) -> Tuple[List[int], List[List[int]]]:
+        """The batches as they began, and those that ran at one time, where one of them was full."""
+        changed = threading.Condition()
+        running: List[Batch] = []
+        begun: List[int] = []
+        beside_full: List[List[int]] = []
+
+        def work(tested: Batch) -> None:
+            with changed:
+                running.append(tested)
+                begun.append(tested.first)
+                if len(running) > 1 and any(other.is_full for other in running):
+                    beside_full.append([other.first for other in running])
+                n_begun = len(begun)
+                changed.notify_all()
+                changed.wait_for(lambda: len(begun) > n_begun, timeout=CHANCE_SECONDS)
+                running.remove(tested)
+
+        SideBySide(n_jobs, work, Device(BUILD, False).needs_all, lambda: None).run(batches)
+        return begun, beside_full
 
 
 class TestSight(unittest.TestCase):
