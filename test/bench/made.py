@@ -22,12 +22,13 @@ BINARIES = FOLDER / "programs"
 CONTEXT = "context"
 # Sources in C that a program is linked with, and objects of the library's build.
 PARTS_OF = {"replay": ("load.c",), "ring": ("kernel.c",)}
-OBJECTS_OF = {"replay": ("src/replay/libreplay.a.p/tape.c.o", "src/replay/libreplay.a.p/numbers.c.o",
-                         "src/trace/libtrace_files.a.p/*.o", "src/base/libbase.a.p/*.o")}
+OBJECTS_OF = {"replay": ("src/tools/replay/libreplay.a.p/tape.c.o", "src/tools/replay/libreplay.a.p/numbers.c.o",
+                         "src/tools/trace/libtrace_files.a.p/*.o", "src/lib/base/libbase.a.p/*.o")}
 # What lies elsewhere than the programs' own headers.
-SHARED = (HERE.parent / "gpu" / "programs" / "common.cuh", build.ROOT / "src" / "replay" / "tape.h",
+SHARED = (HERE.parent / "gpu" / "programs" / "common.cuh", build.ROOT / "src" / "tools" / "replay" / "tape.h",
           *(HERE / name for name in ("load.h", "load.c", "kernel.h", "kernel.c")))
 RECORD = HERE / "record"
+INCLUDES = [f"-I{build.ROOT / 'src' / 'lib'}", f"-I{build.ROOT / 'src' / 'tools'}"]
 
 
 def program_of(source: str) -> Path:
@@ -70,7 +71,7 @@ def programs(sources: Iterable[str]) -> List[str]:
 def _compile(nvcc: Path, architecture: str, source: str) -> str:
     """What went wrong; empty when nothing did."""
     home = nvcc.resolve().parent.parent
-    in_c = ["gcc", "-std=c11", "-O2", f"-I{build.ROOT / 'src'}", "-isystem", str(home / "include")]
+    in_c = ["gcc", "-std=c11", "-O2", *INCLUDES, "-isystem", str(home / "include")]
     program, made = program_of(source), binary(source)
     try:
         parts: List[str] = []
@@ -83,7 +84,7 @@ def _compile(nvcc: Path, architecture: str, source: str) -> str:
             build.call([*in_c, "-o", str(made), str(program), *parts, *_driver(home)])
         else:
             build.compile_cuda(nvcc, architecture, program, STATIC, made,
-                               [*parts, f"-I{build.ROOT / 'src'}", "-lz"] if parts else [])
+                               [*parts, *INCLUDES, "-lz"] if parts else [])
     except build.BuildError as error:
         return f"{source}: {error}"
     return ""
@@ -110,8 +111,8 @@ def recorder() -> Path:
     made = FOLDER / "librecord.so"
     FOLDER.mkdir(parents=True, exist_ok=True)
     include = build.find_nvcc().resolve().parent.parent / "include"
-    look_up = [build.ROOT / "src" / "preload" / name for name in ("dlsym.c", "lookup.c", "original.c")]
+    look_up = [build.ROOT / "src" / "lib" / "preload" / name for name in ("dlsym.c", "wrap_lookup.c", "original.c")]
     build.call(["gcc", "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-isystem", str(include),
-                f"-I{RECORD}", f"-I{build.ROOT / 'src'}", "-o", str(made), str(RECORD / "log.c"),
+                f"-I{RECORD}", *INCLUDES, "-o", str(made), str(RECORD / "log.c"),
                 str(RECORD / "wrappers.c"), *map(str, look_up), "-Wl,-Bsymbolic-functions", "-ldl", "-pthread"])
     return made

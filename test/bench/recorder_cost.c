@@ -5,7 +5,7 @@
  *
  *     recorder-cost [FILE [ENTRIES]] */
 #define _GNU_SOURCE
-#include "trace/recorder.h"
+#include "recorder/recorder.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -43,8 +43,8 @@ def build(folder):
         headers = run(ROOT / "scripts" / "find-cuda-headers", capture_output=True).stdout.strip()
         run("meson", "setup", folder, ROOT, "-Dbuildtype=release", "-Dtests=disabled", f"-Dheaders_of_cuda={headers}",
             **quiet)
-    run("ninja", "-C", folder, "src/cli/vpmm", **quiet)
-    return folder / "src" / "cli" / "vpmm"
+    run("ninja", "-C", folder, "vpmm", **quiet)
+    return folder / "vpmm"
 
 
 def known():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes small traces of the library's own form, by the layout of src/trace/format.h and nothing else."""
+"""Writes small traces of the library's own form, by the layout of src/lib/recorder/format.h and nothing else."""
 import struct
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.parse_args(namespace=arguments)
-    part = arguments.root / "src/python/vpmm_plot"
+    part = arguments.root / "src/tools/python/vpmm_plot"
     sys.path.insert(0, str(part))
     found = importlib.util.spec_from_file_location("vpmm_plot", part / "__main__.py")
     arguments.part = importlib.util.module_from_spec(found)

@@ -110,9 +110,9 @@ class Commands(unittest.TestCase):
         """What a shell makes of the line in the folder of the source; the simulated device is the machine's driver where
         one is wanted."""
         environment = rig.environment(**more)
-        built = os.path.join(cls.source, "build/src")
-        environment["PATH"] = os.pathsep.join((cls.programs, environment["PATH"], os.path.join(built, "cli")))
-        environment["LD_LIBRARY_PATH"] = os.path.join(built, "sim/libcuda") if has_device else ""
+        built = os.path.join(cls.source, "build")
+        environment["PATH"] = os.pathsep.join((cls.programs, environment["PATH"], built))
+        environment["LD_LIBRARY_PATH"] = os.path.join(built, "src/tools/sim/libcuda") if has_device else ""
         done = subprocess.run(["bash", "-ec", line], cwd=cls.source, env=environment, capture_output=True, text=True,
                               timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
@@ -122,7 +122,7 @@ class Commands(unittest.TestCase):
     def test_demo_ends_with_a_line_that_works(self):
         self.assertIn("VPMM maps free pages side by side", " ".join(self.shown.stdout.split()))
         line = self.shown.stdout.splitlines()[-1]
-        self.assertIn("build/src/cli/vpmm ", line)
+        self.assertIn("build/vpmm ", line)
         self.assertIn("held peak", self.typed(line).stdout)
 
     def test_first_lines_run_a_program_with_the_library(self):
@@ -175,8 +175,8 @@ class Poor(unittest.TestCase):
         for missing, package in (("cmocka", "libcmocka-dev"), ("zlib", "zlib1g-dev")):
             self.assertRegex(done.stdout, rf"(?m)^Message: {missing} is missing, .*\(apt-get install {package}\)$")
         steps = rig.call("ninja", "-C", os.path.join(rig.work, "poor"), "-n").stdout
-        self.assertIn("src/preload/libvpmm.so", steps)
-        self.assertIn("src/cli/vpmm", steps)
+        self.assertIn("libvpmm.so", steps)
+        self.assertIn("vpmm", steps)
         self.assertNotIn("test/unit/", steps)
 
     def test_what_is_asked_for_must_be_there(self):

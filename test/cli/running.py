@@ -223,7 +223,7 @@ class Help(unittest.TestCase):
     def test_run_tells_of_each_option(self):
         text = rig.vpmm("help", "run").stdout
         self.assertEqual(text, run("--help").stdout)
-        with open(os.path.join(rig.options.root, "src/cli/run.c"), encoding="utf-8") as file:
+        with open(os.path.join(rig.options.root, "src/tools/cli/cli_run.c"), encoding="utf-8") as file:
             options = re.findall(r'^    \{"([\w-]+)", \w+_argument', file.read(), re.MULTILINE)
         self.assertGreater(len(options), 10)
         for option in options:
@@ -231,7 +231,7 @@ class Help(unittest.TestCase):
 
     def test_options_are_those_of_the_table(self):
         text = rig.vpmm("help", "options").stdout
-        with open(os.path.join(rig.options.root, "src/config/options.def"), encoding="utf-8") as file:
+        with open(os.path.join(rig.options.root, "src/lib/config/options.def"), encoding="utf-8") as file:
             names = re.findall(r"^OPTION\((\w+)", file.read(), re.MULTILINE)
         self.assertEqual(re.findall(r"^  VPMM_(\w+) ", text, re.MULTILINE), names)
 

@@ -139,7 +139,7 @@ class OtherForms(plotted.Case):
         return path
 
     def run_part(self, vpmm, *words):
-        part = arguments.root / "src/python/vpmm_plot/__main__.py"
+        part = arguments.root / "src/tools/python/vpmm_plot/__main__.py"
         return subprocess.run(["python3", "-B", str(part), str(vpmm), *map(str, words)], text=True, capture_output=True,
                               check=False, timeout=120)
 

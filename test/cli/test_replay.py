@@ -183,7 +183,7 @@ class Forms(Case):
 
 
 class Native(Case):
-    """A trace of the library's own form, by the layout of src/trace/format.h."""
+    """A trace of the library's own form, by the layout of src/lib/recorder/format.h."""
     MALLOC, FREE, GROW = 1, 2, 3
     IS_ASYNC, IS_FAILED = 1, 2
 

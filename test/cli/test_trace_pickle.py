@@ -13,7 +13,7 @@ import tempfile
 import torch_snapshot
 from tracing import Case, arguments, main
 
-IMPORTER = arguments.root / "src" / "python" / "vpmm_import"
+IMPORTER = arguments.root / "src" / "tools" / "python" / "vpmm_import"
 sys.path.insert(0, str(IMPORTER))
 
 import plain_pickle  # noqa: E402

@@ -2,7 +2,7 @@
 #include "rig.h"
 
 #include "codes.h"
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 #include <string.h>
 

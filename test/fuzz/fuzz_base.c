@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes become calls of src/base, each beside a naive form of itself: numbers of 128 bits, a buffer
- * with room for everything, an array of booleans, an array that is searched from end to end. */
+/* Bytes become calls of src/lib/base, each beside a naive form of itself: numbers of 128 bits, a
+ * buffer with room for everything, an array of booleans, an array that is searched from end to end.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include "input.h"
 

@@ -4,7 +4,7 @@
  * of any block that can be is read as that block; and nobody gets a lease without its seal. */
 #include "input.h"
 
-#include "ipc/internal.h"
+#include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
 
 #include <setjmp.h>

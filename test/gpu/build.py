@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build-gpu"
 PROGRAMS = BUILD / "gpu-programs"
-LIBRARY = BUILD / "src" / "preload" / "libvpmm.so"
+LIBRARY = BUILD / "libvpmm.so"
 DEFAULT_ARCHITECTURE = "sm_90"
 
 # Command -> how to get it.

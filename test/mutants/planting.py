@@ -5,7 +5,7 @@ A list file holds mutants, one a paragraph. A line that begins with # is a comme
 
     a-zombie-has-no-fence
     rule 3.6
-    in src/pool/commit.c:vpmm_pool_commit
+    in src/lib/pool/commit.c:vpmm_pool_commit
     edit draft->groups[i].fence => VPMM_FENCE_NONE
     test unit/pool_stitch
 

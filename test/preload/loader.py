@@ -113,10 +113,11 @@ class Scope(unittest.TestCase):
 
     def libraries(self):
         root, headers = harness.options.root, harness.options.cuda_headers
-        sources = [os.path.join(root, "src", "preload", name) for name in ("dlsym.c", "original.c", "lookup.c")]
+        sources = [os.path.join(root, "src", "lib", "preload", name)
+                   for name in ("dlsym.c", "original.c", "wrap_lookup.c")]
         for level in ("-O0", "-O2"):
             yield harness.shared(f"dlsym{level}.so", "programs/listed.c", *sources, "-std=c11", level,
-                                 "-I" + os.path.join(root, "src"), "-isystem", headers)
+                                 "-I" + os.path.join(root, "src", "lib"), "-isystem", headers)
         yield harness.options.shared_library
 
     def test_same_answers_as_without(self):

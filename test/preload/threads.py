@@ -11,7 +11,7 @@ POOL = ("async", "pool")
 
 class Threads(unittest.TestCase):
     def path(self):
-        return harness.simulated("threads", "-I" + os.path.join(harness.options.root, "src"))
+        return harness.simulated("threads", "-I" + os.path.join(harness.options.root, "src", "tools"))
 
     def test_a_host_function_is_refused_and_its_blocks_stay(self):
         bare = harness.run_simulated(self.path(), "host_function", preload=[])

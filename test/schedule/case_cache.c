@@ -4,7 +4,7 @@
  * gets one that is another's, or before the work that was queued ahead of its free. */
 #include "cases.h"
 
-#include "heap/cache.h"
+#include "heap/heap_cache.h"
 #include "stage.h"
 
 #define GROUP "cache"

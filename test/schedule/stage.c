@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "stage.h"
 
-#include "heap/internal.h"
-#include "order/internal.h"
-#include "pool/internal.h"
+#include "heap/heap_internal.h"
+#include "order/order_internal.h"
+#include "pool/pool_internal.h"
 
 #define MAPPINGS_MAX 64
 

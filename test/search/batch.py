@@ -111,7 +111,7 @@ def built(folder: Optional[Path]) -> Path:
     folder = ROOT / "build-search-gpu"
     if not (folder / "build.ninja").exists():
         call(["meson", "setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=disabled"])
-    call(["ninja", "-C", str(folder), "src/preload/libvpmm.so", "src/sim/libcuda/libcuda.so.1",
+    call(["ninja", "-C", str(folder), "libvpmm.so", "src/tools/sim/libcuda/libcuda.so.1",
           "test/search/search-batch"])
     return folder
 
@@ -136,7 +136,7 @@ class Device:
         self.build = build
         self.is_simulated = is_simulated
         self.program = build / "test" / "search" / "search-batch"
-        self.library = build / "src" / "preload" / "libvpmm.so"
+        self.library = build / "libvpmm.so"
         self.folder = build / "search"
         self.folder.mkdir(exist_ok=True)
         self.killed: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class Device:
         # With fewer queues than streams, work of one stream would wait for another's.
         environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
         if way == SIMULATED or self.is_simulated:
-            environment["LD_LIBRARY_PATH"] = str(self.build / "src" / "sim" / "libcuda")
+            environment["LD_LIBRARY_PATH"] = str(self.build / "src" / "tools" / "sim" / "libcuda")
             environment.update({"VPMM_SIM_BYTES": str((2 if tested.is_full else 4) * GIB), "VPMM_SIM_HOST_THREAD": "0",
                                 "VPMM_SIM_REUSE_HANDLES": "1", "VPMM_SIM_HANG_MS": str(60000)})
         if way == PRELOADED:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "world.h"
 
-#include "sim/table.h"
+#include "sim/sim_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

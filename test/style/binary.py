@@ -6,23 +6,23 @@ import re
 import house
 import layers
 
-LIBRARY = "src/preload/libvpmm.so"
-API = "src/preload/api.def"
+LIBRARY = "libvpmm.so"
+API = "src/lib/preload/api.def"
 # The one name of our own that it exports.
 INTERFACE = "vpmm_interface_1"
 NEEDED = re.compile(r"^(?:libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[-\w]*\.so\.\d)$")
 # Sources that may have variables of their own.
 VARIABLES = {
-    "preload/entry.c": "the composition root",
-    "preload/original.c": "the originals, found once",
-    "observe/log.c": "the level, the count of warnings, and what became of standard error",
-    "preload/ipc.c": "whether the warning of shared extents was given",
-    "preload/signals.c": "what a handler must find: it is handed a number",
-    "base/lock.c": "the ranks a thread holds, where assertions are on",
-    "order/stream.c": "a thread's number",
+    "src/lib/preload/entry.c": "the composition root",
+    "src/lib/preload/original.c": "the originals, found once",
+    "src/lib/observe/log.c": "the level, the count of warnings, and what became of standard error",
+    "src/lib/preload/wrap_ipc.c": "whether the warning of shared extents was given",
+    "src/lib/preload/signals.c": "what a handler must find: it is handed a number",
+    "src/lib/base/lock.c": "the ranks a thread holds, where assertions are on",
+    "src/lib/order/order_stream.c": "a thread's number",
 }
 # It has a process of its own.
-COMMAND = "cli/"
+COMMAND = "src/tools/cli/"
 # NAME TYPE ADDRESS OFFSET SIZE ENTRY FLAGS of a section that is loaded and may be written to.
 VARIABLE_SECTION = re.compile(r"\]\s(\S+)\s+\S+\s+[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)\s+[0-9a-f]+\s+WA\w*\s")
 NO_VARIABLES = (".data.rel.ro", ".init_array", ".fini_array")
@@ -32,7 +32,7 @@ POOL_CALLS = {"memcpy", "memset", "memmove", "memcmp", "__assert_fail", "__stack
               "__popcountdi2"}
 BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system)")
 # Folders of the command, which is no part of the library: it looks names up as any program does.
-COMMAND_FOLDERS = ("cli/", "replay/")
+COMMAND_FOLDERS = ("src/tools/",)
 # What no other source of the library uses, and why it is there all the same.
 UNCALLED = {
     "vpmm_bytes_add": "checked arithmetic stands together",
@@ -80,10 +80,10 @@ def check_needed(tree):
     output = house.tool_output("readelf", "-d", os.path.join(tree.build, LIBRARY))
     for name in re.findall(r"\(NEEDED\).*\[(.+)\]", output):
         if not NEEDED.match(name):
-            yield house.Complaint("src/preload/meson.build", 1, f"the library needs {name}")
+            yield house.Complaint("src/lib/preload/meson.build", 1, f"the library needs {name}")
     for name in sorted(symbols(os.path.join(tree.build, LIBRARY), "-D", "--undefined-only")):
         if name.startswith(("cu", "nv")):
-            yield house.Complaint("src/preload/meson.build", 1, f"the library leaves {name} to whoever loads it")
+            yield house.Complaint("src/lib/preload/meson.build", 1, f"the library leaves {name} to whoever loads it")
 
 
 def check_variables(tree):
@@ -92,7 +92,7 @@ def check_variables(tree):
         for section, size in VARIABLE_SECTION.findall(house.tool_output("readelf", "-SW", path)):
             is_free = source in VARIABLES or source.startswith(COMMAND)
             if int(size, 16) and not section.startswith(NO_VARIABLES) and not is_free:
-                yield house.Complaint(f"src/{source}", 1, f"has {int(size, 16)} bytes of variables in {section}")
+                yield house.Complaint(source, 1, f"has {int(size, 16)} bytes of variables in {section}")
 
 
 @functools.lru_cache(maxsize=None)
@@ -103,12 +103,12 @@ def symbols(path, *options):
 def check_pool(tree):
     """The pool calls itself, base and memcpy: no lock, no driver, no clock, no allocator."""
     objects = tree.objects()
-    own = set(owners(entry for entry in objects if entry[0].startswith(("pool/", "base/"))))
+    own = set(owners(entry for entry in objects if house.folder_of(entry[0]) in ("pool", "base")))
     for source, path in objects:
-        for name in sorted(symbols(path, "--undefined-only") if source.startswith("pool/") else ()):
+        for name in sorted(symbols(path, "--undefined-only") if house.folder_of(source) == "pool" else ()):
             plain = re.sub(r"^__(\w+)_chk$", r"\1", name)
             if (plain not in POOL_CALLS and name not in own) or BASE_NOT_FOR_POOL.match(name):
-                yield house.Complaint(f"src/{source}", 1, f"the pool must not use {name}")
+                yield house.Complaint(source, 1, f"the pool must not use {name}")
 
 
 def owners(objects):
@@ -121,23 +121,23 @@ def check_folders(tree):
     objects = tree.objects()
     owner = owners(objects)
     for source, path in objects:
-        folder = source.split("/")[0]
+        folder = house.folder_of(source)
         allowed = {header.split("/")[0] for header in layers.MAY_INCLUDE[folder] if header != "driver/driver.h"}
         foreign = {"dlsym"} if source.startswith(COMMAND_FOLDERS) else set()
         for name in sorted((symbols(path, "--undefined-only") - foreign) & set(owner)):
-            other = owner[name].split("/")[0]
+            other = house.folder_of(owner[name])
             if other not in allowed | {folder}:
-                yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
+                yield house.Complaint(source, line_of(tree, source, name),
                                       f"{folder} must not use {name} of {other}")
 
 
 def check_use(tree):
     """Whatever a source defines for others, another source uses."""
-    objects = tree.objects("cli", "replay")
+    objects = tree.objects("cli", "replay", "trace")
     used = {name for _, path in objects for name in symbols(path, "--undefined-only")}
     for name, source in sorted(owners(objects).items()):
         if name not in used | wanted(tree) | {"main", *UNCALLED}:
-            yield house.Complaint(f"src/{source}", line_of(tree, f"src/{source}", name),
+            yield house.Complaint(source, line_of(tree, source, name),
                                   f"{name} is used by no other source: make it static, or delete it")
 
 
@@ -159,7 +159,7 @@ def check_overrides(tree):
         if source.startswith(COMMAND_FOLDERS):
             continue
         for name in sorted(names & set(code_relocations(path))):
-            yield house.Complaint(f"src/{source}", 1, f"calls {name}, which the library itself intercepts")
+            yield house.Complaint(source, 1, f"calls {name}, which the library itself intercepts")
 
 
 def check(tree):

@@ -20,7 +20,7 @@ def built(tree):
 
 def plain(tree, path):
     """For a source that a test compiles by itself."""
-    command = ["cc", "-std=c11", "-I" + tree.absolute("src"), "-I" + tree.absolute("include")]
+    command = ["cc", "-std=c11", *("-I" + tree.absolute(path) for path in ("src/lib", "src/tools", "include"))]
     if tree.cuda_headers:
         command += ["-isystem", tree.cuda_headers]
     return {"directory": tree.root, "file": tree.absolute(path),

@@ -3,9 +3,9 @@ import re
 
 import house
 
-ONLY_SITE = "src/config/config.c"
+ONLY_SITE = "src/lib/config/config.c"
 # The simulated device and the command are no part of the library.
-OTHERS = ("src/sim/", "src/cli/", "src/trace/input.c")
+OTHERS = ("src/tools/sim/", "src/tools/cli/", "src/tools/trace/input.c")
 READS = re.compile(r"\b(?:(?:__)?(?:secure_)?getenv|_{0,2}environ)\b")
 WRITES = re.compile(r"\b(?:setenv|unsetenv|putenv|clearenv)\b")
 

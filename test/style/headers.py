@@ -9,7 +9,7 @@ PUBLIC = "include/"
 
 def compile_alone(tree, path, *command):
     """The first error, or None."""
-    paths = [f"-I{tree.absolute('src')}", f"-I{tree.absolute('include')}"]
+    paths = [f"-I{tree.absolute(path)}" for path in ("src/lib", "src/tools", "include")]
     if tree.cuda_headers:
         paths += ["-isystem", tree.cuda_headers]
     result = subprocess.run([*command, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *paths, "-"], text=True,

@@ -13,9 +13,15 @@ from typing import NamedTuple
 
 FOLDERS = ["src", "include", "test", "scripts", "docs", ".ci"]
 C_SOURCES = (".c", ".h")
-# Folders of src that no part of libvpmm.so is made of: what is built beside it.
-BESIDE = {"api", "cli", "replay", "sim"}
+# Folders that no part of libvpmm.so is made of: what is built beside it.
+BESIDE = {"api", "cli", "replay", "sim", "trace"}
 SKIP = 77
+
+
+def folder_of(path):
+    """Whose source it is: src/lib/pool/free.c and src/tools/sim/free.c are pool's and sim's, src/api/api.c is api's."""
+    parts = path.split("/")[1:]
+    return parts[parts[0] in ("lib", "tools")]
 
 
 class Complaint(NamedTuple):
@@ -67,16 +73,24 @@ class Tree:
         return enumerate(without_comments(self.read(path)).splitlines(), 1)
 
     def objects(self, *beside):
-        """(source relative to src/, object) of everything that libvpmm.so is made of, and of these folders beside it."""
+        """(source, object) of everything that libvpmm.so is made of, and of these folders beside it."""
         left_out = BESIDE - set(beside)
         top = os.path.join(self.build, "src")
         found = []
+        for product in ("libvpmm.so.p", "vpmm.p"):
+            folder = os.path.join(self.build, product)
+            for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ()):
+                parts = name.removesuffix(".o").split("_", 3)
+                source = "/".join(parts)
+                if name.endswith(".c.o") and len(parts) == 4 and folder_of(source) not in left_out:
+                    found.append((source, os.path.join(folder, name)))
         for where, _, names in sorted(os.walk(top)):
-            folder = os.path.relpath(where, top).split(os.sep)[0]
-            found += [(f"{folder}/{name.removesuffix('.o')}", os.path.join(where, name)) for name in sorted(names)
-                      if name.endswith(".c.o") and folder not in left_out]
-        missing = {path.split("/")[1] for path in self.files(".c", under="src")} - left_out
-        missing -= {source.split("/")[0] for source, _ in found}
+            parts = os.path.relpath(where, top).split(os.sep)
+            folder = "/".join(parts[:1 + (parts[0] in ("lib", "tools"))])
+            found += [(f"src/{folder}/{name.removesuffix('.o')}", os.path.join(where, name)) for name in sorted(names)
+                      if name.endswith(".c.o") and folder_of(f"src/{folder}/{name}") not in left_out]
+        missing = {folder_of(path) for path in self.files(".c", under="src")} - left_out
+        missing -= {folder_of(source) for source, _ in found}
         if missing:
             raise ToolFailed(f"no objects of {', '.join(sorted(missing))} below {top}")
         return found

@@ -52,53 +52,53 @@ class Layers(CheckTest):
         os.remove(os.path.join(self.root, path))
 
     def test_bad_includes(self):
-        self.bad("src/pool/pool.c", '#include "heap/heap.h"')
-        self.bad("src/pool/pool.c", "#include <pthread.h>")
-        self.bad("src/pool/pool.c", '#include "driver/driver.h"')
-        self.bad("src/heap/heap.c", '#include "pool/region.h"')
-        self.bad("src/heap/heap.c", '#include "driver/cuda.h"')
-        self.bad("src/heap/heap.c", '#include "internal.h"')
-        self.bad("src/heap/heap.c", '#  include  <cuda.h>')
-        self.bad("src/driver/driver.h", "#include <cuda.h>")
-        self.bad("src/route/route.c", '#include "observe/dump.h"')
-        self.bad("src/preload/entry.c", '#include "sim/engine.h"')
-        self.bad("src/base/lock.c", '#include "config/config.h"')
-        self.bad("src/base/lock.c", "#include <heap/heap.h>")
-        self.bad("src/base/lock.c", '#include "../heap/heap.h"')
-        self.bad("src/base/lock.c", "#include HEADER")
-        self.bad("src/base/lock.c", "#include_next <stdint.h>")
-        self.bad("src/base/words.inc", '#include "heap/heap.h"')
+        self.bad("src/lib/pool/pool.c", '#include "heap/heap.h"')
+        self.bad("src/lib/pool/pool.c", "#include <pthread.h>")
+        self.bad("src/lib/pool/pool.c", '#include "driver/driver.h"')
+        self.bad("src/lib/heap/heap.c", '#include "pool/region.h"')
+        self.bad("src/lib/heap/heap.c", '#include "driver/cuda.h"')
+        self.bad("src/lib/heap/heap.c", '#include "internal.h"')
+        self.bad("src/lib/heap/heap.c", '#  include  <cuda.h>')
+        self.bad("src/lib/driver/driver.h", "#include <cuda.h>")
+        self.bad("src/lib/route/route.c", '#include "observe/observe_dump.h"')
+        self.bad("src/lib/preload/entry.c", '#include "sim/engine.h"')
+        self.bad("src/lib/base/lock.c", '#include "config/config.h"')
+        self.bad("src/lib/base/lock.c", "#include <heap/heap.h>")
+        self.bad("src/lib/base/lock.c", '#include "../heap/heap.h"')
+        self.bad("src/lib/base/lock.c", "#include HEADER")
+        self.bad("src/lib/base/lock.c", "#include_next <stdint.h>")
+        self.bad("src/lib/base/words.inc", '#include "heap/heap.h"')
 
     def test_unknown_folder(self):
-        self.write("src/misc/misc.c", LICENCE)
-        self.assertEqual(self.complaints(layers.check), [("src/misc/misc.c", 1)])
+        self.write("src/lib/misc/misc.c", LICENCE)
+        self.assertEqual(self.complaints(layers.check), [("src/lib/misc/misc.c", 1)])
 
     def test_good_includes(self):
-        self.write("src/heap/heap.c", '#include "heap/internal.h"\n#include "pool/pool.h"\n#include "base/tree.h"\n'
+        self.write("src/lib/heap/heap.c", '#include "heap/heap_internal.h"\n#include "pool/pool.h"\n#include "base/tree.h"\n'
                                       '#include "driver/driver.h"\n/* #include "preload/entry.h" */\n')
-        self.write("src/preload/entry.c", '#include "driver/cuda.h"\n#include <cuda.h>\n')
+        self.write("src/lib/preload/entry.c", '#include "driver/cuda.h"\n#include <cuda.h>\n')
         self.assertEqual(self.complaints(layers.check), [])
 
 
 class Environment(CheckTest):
     def test_second_site(self):
-        self.write("src/config/config.c", "extern char **environ;\n")
-        self.write("src/sim/machine.c", 'int x = getenv("X") != 0;\n')
-        self.write("src/route/route.c", '/* getenv */\nint x = getenv("X") != 0;\n')
-        self.assertEqual(self.complaints(environment.check), [("src/route/route.c", 2)])
+        self.write("src/lib/config/config.c", "extern char **environ;\n")
+        self.write("src/tools/sim/machine.c", 'int x = getenv("X") != 0;\n')
+        self.write("src/lib/route/route.c", '/* getenv */\nint x = getenv("X") != 0;\n')
+        self.assertEqual(self.complaints(environment.check), [("src/lib/route/route.c", 2)])
 
     def test_second_site_in_the_same_file(self):
-        self.write("src/config/config.c", 'extern char **environ;\nint y = getenv("X") != 0;\n')
-        self.assertEqual(self.complaints(environment.check), [("src/config/config.c", 2)])
+        self.write("src/lib/config/config.c", 'extern char **environ;\nint y = getenv("X") != 0;\n')
+        self.assertEqual(self.complaints(environment.check), [("src/lib/config/config.c", 2)])
 
     def test_other_spellings(self):
-        self.write("src/preload/api.def", 'A(__secure_getenv("X"))\n')
-        self.write("src/route/route.c", 'const char *path = "/proc/self/environ";\n')
-        self.assertEqual(self.complaints(environment.check), [("src/preload/api.def", 1), ("src/route/route.c", 1)])
+        self.write("src/lib/preload/api.def", 'A(__secure_getenv("X"))\n')
+        self.write("src/lib/route/route.c", 'const char *path = "/proc/self/environ";\n')
+        self.assertEqual(self.complaints(environment.check), [("src/lib/preload/api.def", 1), ("src/lib/route/route.c", 1)])
 
     def test_writes(self):
-        self.write("src/config/config.c", "int x(void) { return clearenv(); }\n")
-        self.assertEqual(self.complaints(environment.check), [("src/config/config.c", 1)])
+        self.write("src/lib/config/config.c", "int x(void) { return clearenv(); }\n")
+        self.assertEqual(self.complaints(environment.check), [("src/lib/config/config.c", 1)])
 
 
 class Sizes(CheckTest):
@@ -111,9 +111,9 @@ class Sizes(CheckTest):
 
     def test_long_function(self):
         body = "    x++;\n"
-        self.write("src/base/a.c", "int x;\nvoid shorter(void)\n{\n" + 57 * body + "}\n")
-        self.write("src/base/b.c", "int x;\nvoid longer(void)\n{\n" + 58 * body + "}\n")
-        self.assertEqual(self.complaints(sizes.check), [("src/base/b.c", 2)])
+        self.write("src/lib/base/a.c", "int x;\nvoid shorter(void)\n{\n" + 57 * body + "}\n")
+        self.write("src/lib/base/b.c", "int x;\nvoid longer(void)\n{\n" + 58 * body + "}\n")
+        self.assertEqual(self.complaints(sizes.check), [("src/lib/base/b.c", 2)])
 
     def test_long_functions_of_other_languages(self):
         self.write("test/a.cu", "__global__ void\nlonger(int x)\n{\n" + 58 * "    x++;\n" + "}\n")
@@ -144,11 +144,11 @@ class Words(CheckTest):
         self.assertEqual(self.complaints(words.check), [])
 
     def test_licence(self):
-        self.write("src/base/a.c", "int x;\n")
-        self.write("src/base/b.c", LICENCE + "int x;\n")
+        self.write("src/lib/base/a.c", "int x;\n")
+        self.write("src/lib/base/b.c", LICENCE + "int x;\n")
         self.write("scripts/run", "#!/bin/sh\n")
         self.write("scripts/good", "#!/bin/sh\n# SPDX-License-Identifier: MIT\n")
-        self.assertEqual(self.complaints(words.check), [("scripts/run", 1), ("src/base/a.c", 1)])
+        self.assertEqual(self.complaints(words.check), [("scripts/run", 1), ("src/lib/base/a.c", 1)])
 
 
 class Format(CheckTest):
@@ -161,33 +161,33 @@ class Format(CheckTest):
 
     def test_switched_off(self):
         self.write(".clang-format", "BasedOnStyle: LLVM\n")
-        self.write("src/base/a.c", "int a;\n// clang-" + "format off\nint  b;\n")
-        self.assertEqual(self.complaints(formatting.check), [("src/base/a.c", 2)])
+        self.write("src/lib/base/a.c", "int a;\n// clang-" + "format off\nint  b;\n")
+        self.assertEqual(self.complaints(formatting.check), [("src/lib/base/a.c", 2)])
 
     def test_unreadable_configuration(self):
         self.write(".clang-format", "NoSuchOption: 1\n")
-        self.write("src/base/a.c", "int a;\n")
+        self.write("src/lib/base/a.c", "int a;\n")
         self.assertEqual(self.complaints(formatting.check), [(".clang-format", 1)])
 
     def test_unformatted(self):
         self.write(".clang-format", "BasedOnStyle: LLVM\nIndentWidth: 4\n")
-        self.write("src/base/a.c", "int a;\nint  b;\n")
-        self.write("src/base/b.c", "int a;\n")
-        self.assertEqual(self.complaints(formatting.check)[0], ("src/base/a.c", 2))
+        self.write("src/lib/base/a.c", "int a;\nint  b;\n")
+        self.write("src/lib/base/b.c", "int a;\n")
+        self.assertEqual(self.complaints(formatting.check)[0], ("src/lib/base/a.c", 2))
         self.assertNotIn("b.c", self.texts(formatting.check))
 
 
 class Headers(CheckTest):
     def test_incomplete(self):
-        self.write("src/base/a.h", "uint64_t a(void);\n")
-        self.write("src/base/b.h", "#include <stdint.h>\nuint64_t b(void);\n")
+        self.write("src/lib/base/a.h", "uint64_t a(void);\n")
+        self.write("src/lib/base/b.h", "#include <stdint.h>\nuint64_t b(void);\n")
         self.write("test/unit/c.h", "#include <fcntl.h>\nint mode = O_TMPFILE;\nuint64_t c(void);\n")
-        self.assertEqual(self.complaints(headers.check), [("src/base/a.h", 1), ("test/unit/c.h", 1)])
+        self.assertEqual(self.complaints(headers.check), [("src/lib/base/a.h", 1), ("test/unit/c.h", 1)])
         self.assertNotIn("O_TMPFILE", self.texts(headers.check))
 
     def test_public(self):
         self.write("include/vpmm/a.h", "int a(int class);\n")
-        self.write("src/base/a.h", "int a(int class);\n")
+        self.write("src/lib/base/a.h", "int a(int class);\n")
         if shutil.which("g++"):
             self.assertIn("include/vpmm/a.h:1: does not compile alone as C++", self.texts(headers.check))
         self.assertNotIn("src/base", self.texts(headers.check))
@@ -196,8 +196,8 @@ class Headers(CheckTest):
 class Binary(CheckTest):
     def compile(self, source, code, *options):
         folder, name = source.split("/")
-        self.write(f"build/src/{folder}/lib{folder}.a.p/{name}", code)
-        path = os.path.join(self.root, f"build/src/{folder}/lib{folder}.a.p/{name}")
+        self.write(f"build/src/lib/{folder}/lib{folder}.a.p/{name}", code)
+        path = os.path.join(self.root, f"build/src/lib/{folder}/lib{folder}.a.p/{name}")
         subprocess.run(["gcc", "-fPIC", "-O1", *options, "-c", path, "-o", path + ".o"], check=True)
         return path + ".o"
 
@@ -232,7 +232,7 @@ class Binary(CheckTest):
         self.compile("pool/d.c", "__attribute__((section(\"own\"))) int counter = 1; int *count(void) { return &counter; }")
         self.compile("preload/entry.c", "int counter; int *entry(void) { return &counter; }")
         self.assertEqual(self.complaints(binary.check_variables),
-                         [("src/pool/a.c", 1), ("src/pool/b.c", 1), ("src/pool/d.c", 1)])
+                         [("src/lib/pool/a.c", 1), ("src/lib/pool/b.c", 1), ("src/lib/pool/d.c", 1)])
 
     def test_pool(self):
         self.compile("base/text.c", "void vpmm_text(void) {} void vpmm_lock_take(void) {}")
@@ -240,28 +240,28 @@ class Binary(CheckTest):
                                  "void a(void *p, void *q, unsigned long n) { vpmm_text(); vpmm_b(); memcpy(p, q, n); }")
         self.compile("pool/b.c", "void *malloc(unsigned long); void vpmm_lock_take(void);"
                                  "void *vpmm_b(void) { vpmm_lock_take(); return malloc(8); }")
-        self.assertEqual(self.texts(binary.check_pool), "src/pool/b.c:1: the pool must not use malloc\n"
-                                                        "src/pool/b.c:1: the pool must not use vpmm_lock_take")
+        self.assertEqual(self.texts(binary.check_pool), "src/lib/pool/b.c:1: the pool must not use malloc\n"
+                                                        "src/lib/pool/b.c:1: the pool must not use vpmm_lock_take")
 
     def test_folders(self):
-        self.write("src/pool/a.c", "\nvoid vpmm_heap(void);\n")
+        self.write("src/lib/pool/a.c", "\nvoid vpmm_heap(void);\n")
         self.compile("pool/a.c", "void vpmm_heap(void); void vpmm_base(void); void a(void) { vpmm_heap(); vpmm_base(); }")
         self.compile("heap/heap.c", "void vpmm_cuda(void); void vpmm_heap(void) { vpmm_cuda(); }")
         self.compile("driver/cuda.c", "void vpmm_cuda(void) {}")
         self.compile("base/base.c", "void vpmm_base(void) {}")
-        self.write("src/heap/heap.c", "")
-        self.assertEqual(self.texts(binary.check_folders), "src/heap/heap.c:1: heap must not use vpmm_cuda of driver\n"
-                                                           "src/pool/a.c:2: pool must not use vpmm_heap of heap")
+        self.write("src/lib/heap/heap.c", "")
+        self.assertEqual(self.texts(binary.check_folders), "src/lib/heap/heap.c:1: heap must not use vpmm_cuda of driver\n"
+                                                           "src/lib/pool/a.c:2: pool must not use vpmm_heap of heap")
 
     def test_use(self):
         self.write(binary.API, API_DEF)
-        self.write("src/base/a.c", "\nvoid vpmm_unused(void) {}\n")
+        self.write("src/lib/base/a.c", "\nvoid vpmm_unused(void) {}\n")
         self.compile("base/a.c", "void vpmm_unused(void) {} void vpmm_used(void) {} void vpmm_heap_audit(void) {}")
         self.compile("preload/b.c", "void vpmm_used(void); void cuOne(void) { vpmm_used(); }")
-        self.assertEqual(self.complaints(binary.check_use), [("src/base/a.c", 2)])
+        self.assertEqual(self.complaints(binary.check_use), [("src/lib/base/a.c", 2)])
 
     def test_objects_that_are_not_there(self):
-        self.write("src/pool/a.c", "")
+        self.write("src/lib/pool/a.c", "")
         self.compile("base/a.c", "int vpmm_base(void) { return 1; }")
         with self.assertRaises(house.ToolFailed):
             list(binary.check_pool(self.tree))
@@ -274,9 +274,9 @@ class Binary(CheckTest):
                      "-fvisibility=hidden")
         self.compile("driver/call.c", "void *dlsym(void *, const char *); void *g(void) { return dlsym(0, \"x\"); }", "-O0")
         self.assertEqual(self.texts(binary.check_overrides),
-                         "src/driver/call.c:1: calls dlsym, which the library itself intercepts\n"
-                         "src/preload/call.c:1: calls cuTwo, which the library itself intercepts\n"
-                         "src/preload/own.c:1: calls cuOne, which the library itself intercepts")
+                         "src/lib/driver/call.c:1: calls dlsym, which the library itself intercepts\n"
+                         "src/lib/preload/call.c:1: calls cuTwo, which the library itself intercepts\n"
+                         "src/lib/preload/own.c:1: calls cuOne, which the library itself intercepts")
 
 
 class Analysis(CheckTest):
@@ -284,13 +284,13 @@ class Analysis(CheckTest):
 
     def setUp(self):
         super().setUp()
-        for path in (".clang-tidy", "test/.clang-tidy", "src/sim/.clang-tidy"):
+        for path in (".clang-tidy", "test/.clang-tidy", "src/tools/sim/.clang-tidy"):
             with open(os.path.join(HERE, "..", "..", path), encoding="utf-8") as file:
                 self.write(path, file.read())
-        self.write("src/base/good.c", "int good(int x);\nint good(int x)\n{\n    return x;\n}\n")
+        self.write("src/lib/base/good.c", "int good(int x);\nint good(int x)\n{\n    return x;\n}\n")
 
     def build(self, *paths):
-        entries = [{"directory": self.tree.build, "file": f"../{path}", "command": f"cc -I../src -c ../{path}"}
+        entries = [{"directory": self.tree.build, "file": f"../{path}", "command": f"cc -I../src/lib -c ../{path}"}
                    for path in paths]
         self.write("build/compile_commands.json", json.dumps(entries))
 
@@ -302,29 +302,29 @@ class Analysis(CheckTest):
 
     def test_tidy(self):
         null = "int bad(const int *p);\nint bad(const int *p)\n{\n    return p ? 0 : *p;\n}\n"
-        self.write("src/base/bad.c", null)
-        self.write("src/sim/bad.c", null)
-        self.write("src/base/bad.h", "#define TWICE(x) x * 2\n")
-        self.write("src/base/macro.c", '#include "base/bad.h"\nint y = TWICE(2);\n')
+        self.write("src/lib/base/bad.c", null)
+        self.write("src/tools/sim/bad.c", null)
+        self.write("src/lib/base/bad.h", "#define TWICE(x) x * 2\n")
+        self.write("src/lib/base/macro.c", '#include "base/bad.h"\nint y = TWICE(2);\n')
         self.write("test/alone.c", "int f(int x)\n{\n    return x == x;\n}\n")
         self.write("test/null.c", null)
-        self.build("src/base/good.c", "src/base/bad.c", "src/base/macro.c", "src/sim/bad.c", "test/null.c")
-        self.assertEqual(self.found(tidy.check), [("src/base/bad.c", 4), ("src/base/bad.h", 1), ("src/sim/bad.c", 4),
+        self.build("src/lib/base/good.c", "src/lib/base/bad.c", "src/lib/base/macro.c", "src/tools/sim/bad.c", "test/null.c")
+        self.assertEqual(self.found(tidy.check), [("src/lib/base/bad.c", 4), ("src/lib/base/bad.h", 1), ("src/tools/sim/bad.c", 4),
                                                   ("test/alone.c", 3)])
 
     def test_tidy_with_unreadable_settings(self):
         self.write(".clang-tidy", "NoSuchOption: 1\n")
-        self.build("src/base/good.c")
+        self.build("src/lib/base/good.c")
         with self.assertRaises(house.ToolFailed):
             self.found(tidy.check)
 
     def test_cppcheck(self):
-        self.write("src/base/bad.c", "int bad(unsigned x)\n{\n    return x + 5 < 0 ? 1 : 0;\n}\n")
-        self.write("src/base/said.c", "int f(unsigned x)\n{\n    /* cppcheck-suppress unsignedLessThanZero ; to be seen */\n"
+        self.write("src/lib/base/bad.c", "int bad(unsigned x)\n{\n    return x + 5 < 0 ? 1 : 0;\n}\n")
+        self.write("src/lib/base/said.c", "int f(unsigned x)\n{\n    /* cppcheck-suppress unsignedLessThanZero ; to be seen */\n"
                                       "    return x + 5 < 0 ? 1 : 0;\n}\n")
         self.write("test/bad.c", "int bad(unsigned x)\n{\n    return x + 5 < 0 ? 1 : 0;\n}\n")
-        self.build("src/base/good.c", "src/base/bad.c", "src/base/said.c", "test/bad.c")
-        self.assertEqual(self.found(cppcheck.check), [("src/base/bad.c", 3)])
+        self.build("src/lib/base/good.c", "src/lib/base/bad.c", "src/lib/base/said.c", "test/bad.c")
+        self.assertEqual(self.found(cppcheck.check), [("src/lib/base/bad.c", 3)])
 
     def test_missing_tool(self):
         with self.assertRaises(house.CannotCheck) as raised:

@@ -3,7 +3,7 @@
  * stream of the per-thread spellings is named as the plain ones would name it. */
 #include "log.h"
 
-#include "preload/lookup.h"
+#include "preload/wrap_lookup.h"
 #include "preload/original.h"
 
 void vpmm_lookup_begins(void)

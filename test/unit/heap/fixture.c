@@ -2,7 +2,7 @@
 #include "fixture.h"
 
 #include "base/lock.h"
-#include "sim/table.h"
+#include "sim/sim_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

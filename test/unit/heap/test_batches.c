@@ -3,7 +3,7 @@
  * never costs memory. */
 #include "fixture.h"
 
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /* The front cache on the simulated device: what it serves, and whom. */
 #include "fixture.h"
 
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /* What a heap needs of its device and its settings, and what it says when it cannot be had. */
 #include "fixture.h"
 
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <pthread.h>
 #include <setjmp.h>

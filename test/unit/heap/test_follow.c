@@ -4,7 +4,7 @@
  * is complete; the device reports work on a page that nothing orders. */
 #include "fixture.h"
 
-#include "order/program.h"
+#include "order/order_program.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /* What habits must not cost: memory, events, the front caches of other streams. */
 #include "fixture.h"
 
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

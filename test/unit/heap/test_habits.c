@@ -2,8 +2,8 @@
 /* Habits: a program that repeats itself meets the same places, and calls no driver for them. */
 #include "fixture.h"
 
-#include "heap/internal.h"
-#include "pool/internal.h"
+#include "heap/heap_internal.h"
+#include "pool/pool_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

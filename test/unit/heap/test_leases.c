@@ -3,7 +3,7 @@
  * when the last of them is done. */
 #include "fixture.h"
 
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <pthread.h>
 #include <setjmp.h>

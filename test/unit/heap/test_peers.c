@@ -4,7 +4,7 @@
 #include "fixture.h"
 
 #include "base/lock.h"
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * without a query of ours. */
 #include "fixture.h"
 
-#include "order/program.h"
+#include "order/order_program.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

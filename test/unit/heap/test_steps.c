@@ -4,7 +4,7 @@
 #include "fixture.h"
 
 #include "base/table.h"
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "fixture.h"
 
 #include "base/atomic.h"
-#include "heap/internal.h"
+#include "heap/heap_internal.h"
 
 #include <pthread.h>
 #include <sched.h>

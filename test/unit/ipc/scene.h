@@ -5,9 +5,9 @@
 #ifndef VPMM_TEST_UNIT_IPC_SCENE_H
 #define VPMM_TEST_UNIT_IPC_SCENE_H
 
-#include "ipc/internal.h"
+#include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
-#include "sim/table.h"
+#include "sim/sim_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

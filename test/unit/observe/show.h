@@ -3,8 +3,8 @@
 #ifndef VPMM_TEST_OBSERVE_SHOW_H
 #define VPMM_TEST_OBSERVE_SHOW_H
 
-#include "observe/dump.h"
-#include "observe/stats.h"
+#include "observe/observe_dump.h"
+#include "observe/observe_stats.h"
 
 #include <stddef.h>
 

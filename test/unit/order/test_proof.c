@@ -3,7 +3,7 @@
  * driver is never asked about an event. */
 #include "fake.h"
 
-#include "order/program.h"
+#include "order/order_program.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -252,7 +252,8 @@ static void test_a_proof_is_bounded(void **state)
 
 /* ---- events ---- */
 
-static const vpmm_event_handle event = (vpmm_event_handle)0x1000;
+/* Any handle: the driver is never asked about it. */
+#define EVENT ((vpmm_event_handle)0x1000)
 
 /* A batch of frees of the stream that a program's event lies between. */
 static vpmm_fence batch_on(struct vpmm_track *track, int stream)
@@ -267,14 +268,14 @@ static vpmm_fence batch_on(struct vpmm_track *track, int stream)
 static void record_on(int stream)
 {
     struct vpmm_event_points points;
-    vpmm_order_event_recording(order, event, fake_stream(stream), &points);
-    vpmm_order_event_recorded(order, event, &points, true);
+    vpmm_order_event_recording(order, EVENT, fake_stream(stream), &points);
+    vpmm_order_event_recorded(order, EVENT, &points, true);
 }
 
 static struct vpmm_proof of_event(void)
 {
     struct vpmm_proof proof;
-    vpmm_order_prove_event(order, event, &proof);
+    vpmm_order_prove_event(order, EVENT, &proof);
     return proof;
 }
 
@@ -316,8 +317,8 @@ static void test_an_event_speaks_for_streams_that_its_own_comes_after(void **sta
     vpmm_fence before = batch_on(track, 1);
     record_on(1);
     struct vpmm_event_points points;
-    vpmm_order_event_waiting(order, event, &points);
-    vpmm_order_event_waited(order, event, fake_stream(2), &points);
+    vpmm_order_event_waiting(order, EVENT, &points);
+    vpmm_order_event_waited(order, EVENT, fake_stream(2), &points);
     record_on(2);
     proven(of_event());
     assert_true(is_complete(before));

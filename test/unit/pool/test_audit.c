@@ -3,7 +3,7 @@
  * sentence that tells of it. */
 #include "world.h"
 
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 #include <string.h>
 

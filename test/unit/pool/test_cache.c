@@ -3,7 +3,7 @@
  * totals whoever holds them. */
 #include "world.h"
 
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 #define PAGE ((uint64_t)2 << 20)
 

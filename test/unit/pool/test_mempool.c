@@ -3,7 +3,7 @@
  * them, however a block comes to live and ends. The audit of the teardown adds them up, too. */
 #include "world.h"
 
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 #define PAGE ((uint64_t)2 << 20)
 #define OWN (VPMM_MEMPOOL_FIRST + 3)

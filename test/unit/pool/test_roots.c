@@ -2,7 +2,7 @@
 /* Roots: which are taken, and that an address is found among many of them. */
 #include "world.h"
 
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 #define PAGE ((uint64_t)2 << 20)
 #define ROOTS 300

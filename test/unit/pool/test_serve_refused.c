@@ -2,7 +2,7 @@
 /* Requests at a given address that are refused, or fail, and change nothing. */
 #include "serve_scene.h"
 
-#include "pool/internal.h"
+#include "pool/pool_internal.h"
 
 static void what_somebody_has_is_refused(void **state)
 {

@@ -3,7 +3,7 @@
  * policy. */
 #include "base/bits.h"
 #include "base/tree.h"
-#include "pool/policy.h"
+#include "pool/pool_policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

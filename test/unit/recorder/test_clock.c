@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Time by a counter of the processor is the system's time. */
 #define _GNU_SOURCE
-#include "trace/clock.h"
+#include "recorder/clock.h"
 
 #include "trace.h"
 

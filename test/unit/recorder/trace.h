@@ -4,7 +4,7 @@
 #ifndef TEST_RECORDER_TRACE_H
 #define TEST_RECORDER_TRACE_H
 
-#include "trace/recorder.h"
+#include "recorder/recorder.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * program does in its life, with a clean audit after each step and nothing left over at the end. */
 #include "route/route.h"
 
-#include "sim/table.h"
+#include "sim/sim_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "fixture.h"
 
 #include "base/lock.h"
-#include "sim/table.h"
+#include "sim/sim_table.h"
 
 #include <string.h>
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/heap_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void vpmm_heap_check(struct vpmm_heap *heap)
+{
+    vpmm_lanes_hold(heap);
+    const char *broken = vpmm_pool_audit(heap->pool);
+    vpmm_lanes_let_go(heap);
+    if (!broken)
+        return;
+    (void)fprintf(stderr, "vpmm: audit of device %d: %s\n", heap->params.device, broken);
+    abort();
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/heap_cache.h"
+
+#include "heap/heap_internal.h"
+
+/* So many frees share an event where nobody else asks for their pages; a stream's first ones fewer:
+ * where another stream has to have the event recorded, that waits for all that the context was
+ * given meanwhile. */
+#define BATCH_MAX 1024u
+
+/* Until then a batch of several blocks is closed at so much. */
+#define BATCH_BYTES_MAX ((uint64_t)64 << 20)
+
+/* A larger share of the device is freed with an event of its own, so that a request for much of the
+ * device can wait for it on the device. */
+#define SHARE_MAX 64u
+
+#define IDS_SET_ASIDE 1024u
+
+enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap)
+{
+    uint64_t share = heap->capacity_pages / SHARE_MAX;
+    heap->cached_pages_max = share < UINT32_MAX ? share : UINT32_MAX;
+    return vpmm_lanes_init(heap);
+}
+
+void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
+    if (!lane)
+        return;
+    vpmm_lane_empty(heap, lane);
+    vpmm_lane_give(lane);
+}
+
+/* An event on the stream itself does not wait for other streams' work as one of the context does.
+ * On the legacy stream it would put work in order that bare CUDA leaves alone. */
+static bool can_record_on(const struct vpmm_stream *own, uint64_t stream_id)
+{
+    return own && own->id == stream_id && !own->is_legacy;
+}
+
+bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
+{
+    vpmm_fence fences[VPMM_LANES];
+    vpmm_fence own_fence = VPMM_FENCE_NONE;
+    size_t n_fences = 0;
+    bool had_any = false;
+    if (!vpmm_atomic_load(&heap->n_lanes))
+        return false;
+    vpmm_lock_take(&heap->lock);
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
+        vpmm_lane_take(lane);
+        uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
+        bool is_own = own && stream_id == own->id;
+        had_any |= lane->n != 0 || lane->batch;
+        if (lane->n && !is_own)
+            vpmm_atomic_store(&lane->is_robbed, 1);
+        vpmm_lane_empty(heap, lane);
+        if (lane->batch && can_record_on(own, stream_id))
+            own_fence = vpmm_lane_detach(lane);
+        else if (lane->batch)
+            fences[n_fences++] = vpmm_lane_detach(lane);
+        /* Somebody else wants what is freed there: its next frees are told of at once. */
+        if (!is_own)
+            lane->n_joined_max = 1;
+        vpmm_lane_give(lane);
+    }
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    /* A device that is broken tells the request itself. */
+    if (own_fence && vpmm_order_close(heap->order, own_fence, own, false))
+        had_any = true;
+    vpmm_order_close_all(heap->order, fences, n_fences);
+    return had_any;
+}
+
+/* As take_lane_for, where `lane`, which is the stream's and has its latch taken, or NULL, is not
+ * enough. */
+VPMM_APART static struct vpmm_lane *
+prepare(struct vpmm_heap *heap, const struct vpmm_stream *stream, struct vpmm_lane *lane)
+{
+    if (!lane || lane->n == VPMM_LANE_REGIONS) {
+        if (lane)
+            vpmm_lane_give(lane);
+        vpmm_lane_adopt(heap, stream->id, stream);
+        lane = vpmm_lane_take_of(heap->lanes, stream->id);
+    }
+    if (lane && !lane->batch)
+        lane->batch = vpmm_order_open(heap->order, stream);
+    if (lane && (lane->n == VPMM_LANE_REGIONS || !lane->batch)) {
+        vpmm_lane_give(lane);
+        lane = NULL;
+    }
+    return lane;
+}
+
+/* The stream's lane with room for one more and an open batch, with its latch; NULL where it cannot
+ * be had. */
+static struct vpmm_lane *take_lane_for(struct vpmm_heap *heap, const struct vpmm_stream *stream)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream->id);
+    if (lane && lane->n < VPMM_LANE_REGIONS && lane->batch)
+        return lane;
+    return prepare(heap, stream, lane);
+}
+
+/* ---- malloc ---- */
+
+static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    if (lane->next_id == lane->end_id) {
+        lane->next_id = vpmm_heap_reserve_ids(heap, IDS_SET_ASIDE);
+        lane->end_id = lane->next_id + IDS_SET_ASIDE;
+    }
+    return vpmm_heap_allocation_id(heap, lane->next_id++);
+}
+
+/* The lane of what cudaFree frees of a context's memory. No stream has that id: see stream.c. */
+#define LANE_OF_CONTEXT (UINT64_C(1) << 62)
+
+static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *cached)
+{
+    vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, cached->number);
+    return vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
+}
+
+/* Which of the lane's regions the request is to have, counted from 1; 0: none. Where the habit's is
+ * not among them, the pool may have to put it together, and that is better than to break the habit.
+ * What a stream frees comes before its later work; cudaMalloc needs it complete. */
+static VPMM_WITHIN uint32_t search(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
+                                   uint64_t pages, uint64_t habit, bool is_ordered,
+                                   bool *is_pending_out)
+{
+    bool is_whole = vpmm_heap_gives_whole(heap, is_ordered);
+    *is_pending_out = false;
+    for (uint32_t i = lane->n; i > 0; i--) {
+        const struct vpmm_cached *cached = &lane->cached[i - 1];
+        if (cached->pages != pages || (habit && cached->address != habit))
+            continue;
+        if (is_whole && !vpmm_pool_cached_is_whole(heap->pool, cached->number))
+            continue;
+        if (is_ordered || is_complete(heap, cached))
+            return i;
+        *is_pending_out = true;
+    }
+    return 0;
+}
+
+/* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
+static VPMM_WITHIN uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+                                     const struct vpmm_request *request, uint64_t stream_id)
+{
+    const struct vpmm_owner owner = {.bytes = request->bytes,
+                                     .context_id = vpmm_context_id(request->context),
+                                     .stream_id = stream_id,
+                                     .id = next_id(heap, lane),
+                                     .is_async = stream_id != 0,
+                                     .mempool = vpmm_mempool_number(request)};
+    uint32_t number = lane->cached[i - 1].number;
+    lane->cached[i - 1] = lane->cached[--lane->n];
+    vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
+    return vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
+}
+
+/* `stream_id` 0: cudaMalloc. */
+static VPMM_WITHIN enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_id,
+                                          uint64_t stream_id, uint64_t pages,
+                                          const struct vpmm_request *request, uint64_t *address_out)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (!lane)
+        return VPMM_NOT_FOUND;
+    bool is_pending;
+    bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
+    uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
+    uint64_t key = vpmm_habit_key(layout, stream_id, pages);
+    uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
+    uint32_t i = search(heap, lane, pages, habit, stream_id != 0, &is_pending);
+    if (i > 0) {
+        *address_out = hand_out(heap, lane, i, request, stream_id);
+        if (has_habits && *address_out != habit)
+            vpmm_habit_keep(heap->habits, key, *address_out);
+        vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+        if (has_habits)
+            vpmm_mempool_note_hit(heap, request->mempool);
+    }
+    vpmm_lane_give(lane);
+    if (i > 0)
+        return VPMM_OK;
+    return is_pending ? VPMM_NOT_READY : VPMM_NOT_FOUND;
+}
+
+/* Serves from what another stream freed up to that point, which the request comes after. */
+static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *point, uint64_t pages,
+                           uint64_t habit, const struct vpmm_request *request,
+                           uint64_t *address_out)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, point->stream_id);
+    if (!lane)
+        return false;
+    uint32_t i = lane->n;
+    for (; i > 0; i--) {
+        const struct vpmm_cached *cached = &lane->cached[i - 1];
+        bool is_ordered =
+            point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
+        if (cached->pages == pages && is_ordered && (!habit || cached->address == habit))
+            break;
+    }
+    if (i > 0) {
+        *address_out = hand_out(heap, lane, i, request, request->stream->id);
+        vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+    }
+    vpmm_lane_give(lane);
+    return i > 0;
+}
+
+/* The same of whatever other streams the program has put before this one. */
+VPMM_APART static bool serve_from_followed(struct vpmm_heap *heap, uint64_t pages,
+                                           const struct vpmm_request *request,
+                                           uint64_t *address_out)
+{
+    struct vpmm_follower follower;
+    if (request->mempool && vpmm_atomic_load(&request->mempool->follows_never))
+        return false;
+    vpmm_order_follower(heap->order, request->stream, &follower);
+    if (!follower.n_points)
+        return false;
+    bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
+    uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
+    uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages);
+    uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
+    for (uint32_t i = 0; i < follower.n_points; i++) {
+        if (!serve_followed(heap, &follower.points[i], pages, habit, request, address_out))
+            continue;
+        if (has_habits && *address_out != habit)
+            vpmm_habit_keep(heap->habits, key, *address_out);
+        if (has_habits)
+            vpmm_mempool_note_hit(heap, request->mempool);
+        return true;
+    }
+    return false;
+}
+
+bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
+                       uint64_t *address_out)
+{
+    uint64_t id = request->stream->id;
+    if (!id)
+        return false;
+    return serve(heap, id, id, pages, request, address_out) == VPMM_OK ||
+           serve_from_followed(heap, pages, request, address_out);
+}
+
+enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
+                                           const struct vpmm_request *request,
+                                           uint64_t *address_out)
+{
+    uint64_t lane_id = LANE_OF_CONTEXT | vpmm_context_id(request->context);
+    return serve(heap, lane_id, 0, pages, request, address_out);
+}
+
+/* ---- free ---- */
+
+static bool may_cache(const struct vpmm_heap *heap, uint64_t pages,
+                      const struct vpmm_context *context)
+{
+    return pages <= heap->cached_pages_max && !vpmm_order_has_captures(heap->order) &&
+           vpmm_context_device(context) == heap->params.device;
+}
+
+/* Whether the region's last owner, too, leaves nothing behind but what the stream comes after. */
+static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
+                    const struct vpmm_stream *stream)
+{
+    return vpmm_order_follows(heap->order, prior, stream);
+}
+
+/* With the latch, after a free has joined the batch: the fence to be closed, if it is time. */
+static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    bool is_long = lane->n_joined >= lane->n_joined_max;
+    bool is_large = lane->n > 1 && lane->n_joined_max < BATCH_MAX &&
+                    lane->joined_pages > BATCH_BYTES_MAX / heap->page_bytes;
+    if (!is_long && !is_large && !vpmm_atomic_load(&heap->is_tight))
+        return VPMM_FENCE_NONE;
+    if (lane->n_joined_max < BATCH_MAX)
+        lane->n_joined_max *= 2;
+    return vpmm_lane_detach(lane);
+}
+
+/* With the latch. False: somebody else freed it. */
+static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
+                 const struct vpmm_live *live, vpmm_fence fence, uint64_t stream_id)
+{
+    uint64_t turn = vpmm_order_turn(lane->track);
+    if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
+        return false;
+    lane->cached[lane->n++] = (struct vpmm_cached){
+        .address = address, .turn = turn, .number = live->number, .pages = (uint32_t)live->pages};
+    vpmm_order_joined(heap->order, fence, turn);
+    vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
+    vpmm_lane_mark(lane, vpmm_habit_mark(address, live->pages));
+    return true;
+}
+
+/* With the latch. */
+static bool join(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
+                 const struct vpmm_live *live, const struct vpmm_stream *stream)
+{
+    vpmm_fence prior = live->fence;
+    if (prior && prior != lane->batch && !follows(heap, prior, stream))
+        return false;
+    if (!push(heap, lane, address, live, lane->batch, stream->id))
+        return false;
+    lane->n_joined++;
+    lane->joined_pages += live->pages;
+    return true;
+}
+
+bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm_stream *stream,
+                     enum vpmm_status *status_out)
+{
+    struct vpmm_live live;
+    if (!vpmm_pool_look_live(heap->pool, address, &live) ||
+        !may_cache(heap, live.pages, stream->context))
+        return false;
+    struct vpmm_lane *lane = take_lane_for(heap, stream);
+    if (!lane)
+        return false;
+    bool is_first = lane->n_joined == 0;
+    bool has_it = join(heap, lane, address, &live, stream);
+    vpmm_fence closing = has_it ? due(heap, lane) : VPMM_FENCE_NONE;
+    vpmm_lane_give(lane);
+    *status_out = VPMM_OK;
+    if (closing)
+        *status_out = vpmm_order_close(heap->order, closing, stream, is_first && live.is_async);
+    /* The record that closes a batch on the legacy stream is its mark, too. */
+    if (has_it && !*status_out && !(closing && stream->is_legacy))
+        *status_out = vpmm_order_mark(heap->order, stream);
+    if (closing)
+        vpmm_order_tidy(heap->order);
+    return has_it;
+}
+
+/* The context whose work a cudaFree of the block has to come after; NULL where that takes more than
+ * a record, or must wait. No fence of the last owner is left: cudaMalloc gets what is complete. */
+static struct vpmm_context *context_of(const struct vpmm_heap *heap, const struct vpmm_live *live)
+{
+    struct vpmm_context *context = vpmm_order_context_by_id(heap->order, live->context_id);
+    bool is_plain = !live->is_async && !heap->params.free_waits;
+    bool is_ours = is_plain && context && !vpmm_context_is_gone(context);
+    return is_ours && may_cache(heap, live->pages, context) ? context : NULL;
+}
+
+/* With the latch; NULL where it cannot be had. */
+static struct vpmm_lane *take_roomy(struct vpmm_heap *heap, uint64_t lane_id)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (lane && lane->n < VPMM_LANE_REGIONS)
+        return lane;
+    if (lane)
+        vpmm_lane_give(lane);
+    vpmm_lane_adopt(heap, lane_id, NULL);
+    lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (lane && lane->n == VPMM_LANE_REGIONS) {
+        vpmm_lane_give(lane);
+        lane = NULL;
+    }
+    return lane;
+}
+
+bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out)
+{
+    struct vpmm_live live;
+    struct vpmm_context *context =
+        vpmm_pool_look_live(heap->pool, address, &live) ? context_of(heap, &live) : NULL;
+    if (!context)
+        return false;
+    vpmm_fence fence = vpmm_order_fence_context(heap->order, context, true, status_out);
+    struct vpmm_lane *lane = take_roomy(heap, LANE_OF_CONTEXT | live.context_id);
+    if (!lane)
+        return false;
+    bool has_it = push(heap, lane, address, &live, fence, 0);
+    vpmm_lane_give(lane);
+    if (has_it)
+        vpmm_order_tidy(heap->order);
+    return has_it;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+#include "heap/heap_internal.h"
+
+#include <time.h>
+
+/* Between two polls: short against a wait that is noticed, long against what a poll costs others.
+ */
+#define PAUSE_NS 100000
+
+uint64_t vpmm_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void vpmm_pause(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+struct waiter {
+    struct vpmm_order *order;
+    const struct vpmm_context *context;
+    const struct vpmm_stream *stream;
+};
+
+static bool may_wait_host(void *self, vpmm_fence fence)
+{
+    const struct waiter *waiter = self;
+    return vpmm_order_may_wait_host(waiter->order, fence, waiter->context);
+}
+
+static bool may_wait_stream(void *self, vpmm_fence fence)
+{
+    const struct waiter *waiter = self;
+    return vpmm_order_may_wait_stream(waiter->order, fence, waiter->stream);
+}
+
+static bool any(void *self, vpmm_fence fence)
+{
+    (void)self;
+    (void)fence;
+    return true;
+}
+
+static size_t pending(struct vpmm_heap *heap, bool (*accepts)(void *, vpmm_fence),
+                      struct waiter *waiter, vpmm_fence *fences_out, size_t room)
+{
+    vpmm_lock_take(&heap->lock);
+    size_t n = vpmm_pool_pending(heap->pool, accepts, waiter, fences_out, room);
+    vpmm_lock_give(&heap->lock);
+    return n;
+}
+
+size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_stream *stream,
+                                    vpmm_fence *fences_out, size_t room)
+{
+    struct waiter waiter = {.order = heap->order, .stream = stream};
+    return pending(heap, may_wait_stream, &waiter, fences_out, room);
+}
+
+bool vpmm_heap_has_pending(struct vpmm_heap *heap)
+{
+    vpmm_fence fence;
+    return pending(heap, any, NULL, &fence, 1) > 0;
+}
+
+enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm_context *context,
+                                       unsigned *gathers_left)
+{
+    struct waiter waiter = {.order = heap->order, .context = context};
+    vpmm_fence fence;
+    bool has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
+    if (!has_one && *gathers_left) {
+        --*gathers_left;
+        if (vpmm_cache_gather(heap, NULL))
+            has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
+    }
+    if (!has_one)
+        return VPMM_NOT_FOUND;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
+    enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
+    vpmm_atomic_add(&heap->host_waits, 1);
+    vpmm_heap_tell_wait(heap, NULL, begin_ns);
+    vpmm_heap_settle_all(heap);
+    /* A driver that is out of memory for the wait says nothing of the request, which would wait for
+     * the same fence for ever. */
+    return status == VPMM_NO_MEMORY ? VPMM_FAILED : status;
+}

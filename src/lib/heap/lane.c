@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap/lane.h"
+
+#include "heap/heap_internal.h"
+
+#define LANES_BYTES (sizeof(struct vpmm_lane) * VPMM_LANES)
+
+enum vpmm_status vpmm_lanes_init(struct vpmm_heap *heap)
+{
+    heap->lanes = heap->memory->map(heap->memory->self, LANES_BYTES);
+    if (heap->cached_pages_max > VPMM_CACHED_PAGES_MAX)
+        heap->cached_pages_max = VPMM_CACHED_PAGES_MAX;
+    return heap->lanes ? VPMM_OK : VPMM_NO_METADATA;
+}
+
+void vpmm_lanes_finish(struct vpmm_heap *heap)
+{
+    if (heap->lanes)
+        heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
+}
+
+/* What frees of that turn which share the fence come after; VPMM_FENCE_NONE: it is complete. */
+struct known {
+    vpmm_fence fence;
+    uint64_t turn;
+    vpmm_fence of_turn;
+};
+
+/* With the heap's lock and the latch. Many frees share a fence. */
+static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+                      struct known *known)
+{
+    uint32_t number = lane->cached[i].number;
+    uint64_t turn = lane->cached[i].turn;
+    vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, number);
+    if (fence != known->fence || turn != known->turn) {
+        bool is_pending = !vpmm_order_turn_over(lane->track, turn) &&
+                          vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE;
+        known->fence = fence;
+        known->turn = turn;
+        known->of_turn =
+            is_pending ? vpmm_order_of_turn(heap->order, fence, turn) : VPMM_FENCE_NONE;
+    }
+    vpmm_pool_free_cached(heap->pool, number, known->of_turn, &lane->share);
+    lane->cached[i] = lane->cached[--lane->n];
+}
+
+void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
+    if (lane->batch && vpmm_order_over(heap->order, lane->batch, lane->track))
+        (void)vpmm_lane_detach(lane);
+    while (lane->n)
+        hand_back(heap, lane, lane->n - 1, &known);
+}
+
+static bool lies_in(const struct vpmm_heap *heap, const struct vpmm_cached *cached,
+                    uint64_t address, uint64_t end)
+{
+    uint64_t pages = cached->pages & VPMM_CACHED_PAGES_MAX;
+    return cached->address < end && cached->address + pages * heap->page_bytes > address;
+}
+
+bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages)
+{
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
+    uint64_t end = address + pages * heap->page_bytes;
+    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
+    bool had_any = false;
+    if (!lane)
+        return false;
+    for (uint32_t i = lane->n; i-- > 0;) {
+        const struct vpmm_cached *cached = &lane->cached[i];
+        if (!lies_in(heap, cached, address, end))
+            continue;
+        hand_back(heap, lane, i, &known);
+        had_any = true;
+    }
+    vpmm_lane_give(lane);
+    return had_any;
+}
+
+/* Serves from what the lane holds at `places`, n of them in descending order. */
+static enum vpmm_status serve_from(struct vpmm_heap *heap, struct vpmm_lane *lane,
+                                   const struct vpmm_want *want, uint64_t address,
+                                   const uint32_t *places, uint32_t n)
+{
+    struct vpmm_pool_cached cached = {.n = n};
+    struct vpmm_pool_left left;
+    for (uint32_t i = 0; i < n; i++)
+        cached.numbers[i] = lane->cached[places[i]].number;
+    enum vpmm_status status =
+        vpmm_pool_serve_cached(heap->pool, want, address, &cached, &lane->share, &left);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < n; i++)
+        lane->cached[places[i]] = lane->cached[--lane->n];
+    for (uint32_t i = 0; i < left.n; i++)
+        lane->cached[lane->n++] =
+            (struct vpmm_cached){.address = left.pieces[i].address,
+                                 .number = left.pieces[i].number,
+                                 .pages = (uint32_t)left.pieces[i].pages | VPMM_CACHED_IS_REST};
+    return VPMM_OK;
+}
+
+enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap, const struct vpmm_want *want,
+                                 uint64_t address)
+{
+    uint64_t stream_id = want->owner.stream_id;
+    uint64_t end = address + want->pages * heap->page_bytes;
+    uint32_t places[VPMM_POOL_CACHED_MAX];
+    uint32_t n = 0;
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
+    if (!lane)
+        return VPMM_NOT_FOUND;
+    for (uint32_t i = lane->n; i-- > 0;) {
+        if (!lies_in(heap, &lane->cached[i], address, end))
+            continue;
+        if (n < VPMM_POOL_CACHED_MAX)
+            places[n] = i;
+        n++;
+    }
+    enum vpmm_status status = VPMM_NOT_FOUND;
+    if (n <= VPMM_POOL_CACHED_MAX && lane->n < VPMM_LANE_REGIONS)
+        status = serve_from(heap, lane, want, address, places, n);
+    vpmm_lane_give(lane);
+    return status;
+}
+
+bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
+    if (!lane)
+        return false;
+    bool was_robbed = vpmm_atomic_exchange(&lane->is_robbed, 0) != 0;
+    vpmm_lane_give(lane);
+    return was_robbed;
+}
+
+vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane)
+{
+    vpmm_fence fence = lane->batch;
+    lane->batch = VPMM_FENCE_NONE;
+    lane->n_joined = 0;
+    lane->joined_pages = 0;
+    return fence;
+}
+
+/* With the heap's lock. One of the set's lanes that nobody has had, or the next in turn. */
+static struct vpmm_lane *choose(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    struct vpmm_lane *set = vpmm_lane_set(heap->lanes, stream_id);
+    for (unsigned i = 0; i < VPMM_LANE_WAYS; i++)
+        if (!vpmm_atomic_load(&set[i].stream_id))
+            return &set[i];
+    return &set[heap->n_evictions++ % VPMM_LANE_WAYS];
+}
+
+void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id, const struct vpmm_stream *stream)
+{
+    vpmm_fence left = VPMM_FENCE_NONE;
+    struct vpmm_track *track = stream ? vpmm_order_track(heap->order, stream) : NULL;
+    vpmm_lock_take(&heap->lock);
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
+    if (!lane) {
+        lane = choose(heap, stream_id);
+        vpmm_lane_take(lane);
+        vpmm_lane_empty(heap, lane);
+        left = vpmm_lane_detach(lane);
+        if (!vpmm_atomic_load(&lane->stream_id)) {
+            vpmm_pool_add_share(heap->pool, &lane->share);
+            lane->next = heap->first_lane;
+            heap->first_lane = lane;
+            uint32_t n = vpmm_atomic_load(&heap->n_lanes);
+            heap->used_lanes[n] = lane;
+            vpmm_atomic_store(&heap->n_lanes, n + 1);
+        }
+        lane->n_joined_max = VPMM_BATCH_FIRST;
+        struct vpmm_track *last = lane->track;
+        lane->track = track;
+        track = last;
+        vpmm_atomic_store(&lane->stream_id, stream_id);
+    } else if (lane->n == VPMM_LANE_REGIONS) {
+        vpmm_lane_empty(heap, lane);
+    }
+    vpmm_lane_give(lane);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    vpmm_order_track_end(track);
+    if (left)
+        vpmm_order_close_all(heap->order, &left, 1);
+}
+
+/* ---- looking ---- */
+
+void vpmm_lanes_hold(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next)
+        vpmm_lane_take(lane);
+}
+
+void vpmm_lanes_let_go(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next)
+        vpmm_lane_give(lane);
+}
+
+bool vpmm_lanes_try_hold(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
+        if (vpmm_latch_try(&lane->latch, VPMM_RANK_LANE))
+            continue;
+        for (struct vpmm_lane *held = heap->first_lane; held != lane; held = held->next)
+            vpmm_lane_give(held);
+        return false;
+    }
+    return true;
+}
+
+void vpmm_lanes_counts(const struct vpmm_heap *heap, uint64_t *mallocs_out, uint64_t *frees_out)
+{
+    *mallocs_out = *frees_out = 0;
+    for (unsigned i = 0; i < VPMM_LANES && vpmm_atomic_load(&heap->n_lanes); i++) {
+        *mallocs_out += vpmm_atomic_load(&heap->lanes[i].mallocs);
+        *frees_out += vpmm_atomic_load(&heap->lanes[i].frees);
+    }
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+#include "ipc/ipc_internal.h"
+#include "ipc/socket.h"
+
+#include <unistd.h>
+
+/* With the lock. VPMM_IPC_PEERS_MAX: there is no room. */
+static uint32_t find_or_make(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name)
+{
+    uint32_t unused = VPMM_IPC_PEERS_MAX;
+    for (uint32_t i = 0; i < VPMM_IPC_PEERS_MAX; i++) {
+        const struct vpmm_ipc_peer *peer = &ipc->peers[i];
+        if (peer->n && vpmm_ipc_peer_is(peer, name))
+            return i;
+        if (!peer->n && unused == VPMM_IPC_PEERS_MAX)
+            unused = i;
+    }
+    if (unused < VPMM_IPC_PEERS_MAX)
+        ipc->peers[unused] =
+            (struct vpmm_ipc_peer){.process = name->process, .door = name->door, .socket = -1};
+    return unused;
+}
+
+/* With the lock; by the opening thread, or where nobody uses the peer: the number of a closed
+ * socket may soon be that of another. */
+static void lose(struct vpmm_ipc_peer *peer)
+{
+    if (peer->socket >= 0)
+        (void)close(peer->socket);
+    peer->socket = -1;
+}
+
+static int connect_to(const struct vpmm_ipc *ipc, const struct vpmm_ipc_peer *peer,
+                      uint64_t deadline_ms)
+{
+    int socket = vpmm_ipc_connect(peer->process, peer->door, deadline_ms);
+    if (socket >= 0 && !vpmm_ipc_peer_is_of(socket, ipc->user_id)) {
+        (void)close(socket);
+        socket = -1;
+    }
+    return socket;
+}
+
+/* Whether there is a connection; one that was lost is made anew. */
+static bool is_connected(struct vpmm_ipc *ipc, struct vpmm_ipc_peer *peer, uint64_t deadline_ms)
+{
+    if (peer->socket >= 0)
+        return true;
+    int socket = connect_to(ipc, peer, deadline_ms);
+    vpmm_lock_take(&ipc->lock);
+    peer->socket = socket;
+    vpmm_lock_give(&ipc->lock);
+    return socket >= 0;
+}
+
+enum vpmm_status vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer,
+                                   const struct vpmm_ipc_request *request, uint64_t deadline_ms,
+                                   struct vpmm_ipc_reply *reply_out,
+                                   int descriptors_out[VPMM_IPC_CHUNK], size_t *n_descriptors_out)
+{
+    struct vpmm_ipc_peer *exporter = &ipc->peers[peer];
+    enum vpmm_status status = VPMM_NOT_FOUND;
+    if (vpmm_ipc_send(exporter->socket, request, sizeof *request, NULL, 0))
+        status = vpmm_ipc_receive_reply(exporter->socket, deadline_ms, reply_out, descriptors_out,
+                                        n_descriptors_out);
+    if (status) {
+        vpmm_lock_take(&ipc->lock);
+        lose(exporter);
+        vpmm_lock_give(&ipc->lock);
+        return status;
+    }
+    return (enum vpmm_status)reply_out->status;
+}
+
+/* An exporter with many callers may drop one of them, so it is called again. */
+static enum vpmm_status lease(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_name *name,
+                              uint64_t deadline_ms, struct vpmm_ipc_reply *lease_out)
+{
+    struct vpmm_ipc_request request =
+        vpmm_ipc_request_make(VPMM_IPC_LEASE, &name->block, 0, name->seal);
+    int descriptors[VPMM_IPC_CHUNK];
+    size_t n_descriptors = 0;
+    enum vpmm_status status = VPMM_NOT_FOUND;
+    for (unsigned i = 0; i < VPMM_IPC_CALLS_MAX; i++) {
+        if (!is_connected(ipc, &ipc->peers[peer], deadline_ms))
+            return VPMM_NOT_FOUND;
+        status = vpmm_ipc_peer_ask(ipc, peer, &request, deadline_ms, lease_out, descriptors,
+                                   &n_descriptors);
+        if (status != VPMM_NOT_FOUND || ipc->peers[peer].socket >= 0)
+            break;
+    }
+    for (size_t i = 0; i < n_descriptors; i++)
+        (void)close(descriptors[i]);
+    return status;
+}
+
+enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
+                                     uint64_t deadline_ms, uint32_t *peer_out,
+                                     struct vpmm_ipc_reply *lease_out)
+{
+    vpmm_lock_take(&ipc->lock);
+    uint32_t number = find_or_make(ipc, name);
+    if (number < VPMM_IPC_PEERS_MAX)
+        ipc->peers[number].n++;
+    vpmm_lock_give(&ipc->lock);
+    if (number == VPMM_IPC_PEERS_MAX)
+        return VPMM_NO_METADATA;
+    enum vpmm_status status = lease(ipc, number, name, deadline_ms, lease_out);
+    if (status) {
+        vpmm_lock_take(&ipc->lock);
+        vpmm_ipc_peer_give(ipc, number, NULL);
+        vpmm_lock_give(&ipc->lock);
+        return status;
+    }
+    *peer_out = number;
+    return VPMM_OK;
+}
+
+void vpmm_ipc_peer_give(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_block *returned)
+{
+    struct vpmm_ipc_peer *exporter = &ipc->peers[peer];
+    if (returned && exporter->socket >= 0) {
+        struct vpmm_ipc_request request = vpmm_ipc_request_make(VPMM_IPC_RETURN, returned, 0, NULL);
+        (void)vpmm_ipc_send(exporter->socket, &request, sizeof request, NULL, 0);
+    }
+    if (--exporter->n == 0)
+        lose(exporter);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+#include "order/order_internal.h"
+
+/* Own ids never meet those of a driver. */
+#define OWN_ID (UINT64_C(1) << 63)
+/* In a driver's ids, so that the highest bits are for others. */
+#define CONTEXT_MASK ((UINT64_C(1) << 14) - 1)
+
+static uint32_t *bucket_of(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &order->name_buckets[mixed >> 32 & (VPMM_ORDER_BUCKETS - 1)];
+}
+
+static struct vpmm_name *at(const struct vpmm_order *order, uint32_t number)
+{
+    return vpmm_table_at(&order->names, number);
+}
+
+/* The address of a thread's own memory would come back with a later thread. */
+uint64_t vpmm_thread_number(struct vpmm_order *order)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+        uint64_t order;
+        uint64_t number;
+    } self;
+    if (self.order != order->number) {
+        self.order = order->number;
+        self.number = vpmm_atomic_add(&order->n_threads, 1) + 1;
+    }
+    return self.number;
+}
+
+uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    return handle == VPMM_STREAM_PER_THREAD ? vpmm_thread_number(order) : 0;
+}
+
+/* The id of a stream of a driver without ids: made at first sight, ended by the stream's
+ * destruction. 0 without memory. */
+static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *context,
+                       vpmm_stream_handle handle)
+{
+    uint64_t thread = vpmm_stream_thread(order, handle);
+    uint64_t id = 0;
+    vpmm_lock_take(&order->lock);
+    uint32_t *bucket = bucket_of(order, handle);
+    for (uint32_t number = *bucket; number && !id; number = at(order, number)->next) {
+        const struct vpmm_name *name = at(order, number);
+        if (name->handle == handle && name->thread == thread && name->context == context->number)
+            id = name->id;
+    }
+    if (!id) {
+        uint32_t number = vpmm_table_take(&order->names);
+        if (number) {
+            id = OWN_ID | ++order->next_name;
+            *at(order, number) = (struct vpmm_name){handle, thread, id, context->number, *bucket};
+            *bucket = number;
+        }
+    }
+    vpmm_lock_give(&order->lock);
+    return id;
+}
+
+/* Forgets the id made for `handle`, where the driver has none. */
+static void name_end(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    uint32_t *link = bucket_of(order, handle);
+    while (*link) {
+        struct vpmm_name *name = at(order, *link);
+        if (name->handle != handle) {
+            link = &name->next;
+            continue;
+        }
+        uint32_t number = *link;
+        *link = name->next;
+        vpmm_table_give(&order->names, number);
+    }
+}
+
+/* cuda.h calls a driver's id "unique for the life of the program". The context is folded in, so
+ * that ids stay apart where a driver counts them by context; those of the first context look as the
+ * driver shows them. */
+static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
+{
+    return id ^ ((context->number - 1) & CONTEXT_MASK) << 48;
+}
+
+/* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
+ * the special handles mean one in each context. */
+struct memo {
+    _Alignas(64) uint64_t epoch;
+    uint64_t driver_id;
+    vpmm_context_handle current; /* of special handles */
+    struct vpmm_stream stream;
+};
+
+#define MEMOS 4u
+
+static struct memo *memo_of(vpmm_stream_handle handle)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) struct memo memos[MEMOS];
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &memos[mixed >> 32 & (MEMOS - 1)];
+}
+
+static bool is_special(vpmm_stream_handle handle)
+{
+    return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
+}
+
+VPMM_APART static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+{
+    vpmm_context_handle current;
+    return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
+           current == memo->current;
+}
+
+static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, uint64_t driver_id)
+{
+    uint64_t id;
+    return order->driver->stream_id(order->driver->self, handle, &id) == VPMM_OK && id == driver_id;
+}
+
+/* The memo's stream if the driver still means it by the handle, else NULL. */
+VPMM_APART static const struct vpmm_stream *confirm(const struct vpmm_order *order,
+                                                    const struct memo *memo)
+{
+    vpmm_stream_handle handle = memo->stream.handle;
+    if ((is_special(handle) && !is_current(order, memo)) ||
+        (!memo->stream.is_legacy && !has_id(order, handle, memo->driver_id)))
+        return NULL;
+    return &memo->stream;
+}
+
+const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    const struct memo *memo = memo_of(handle);
+    if (memo->epoch != vpmm_atomic_load(&order->epoch) || memo->stream.handle != handle ||
+        vpmm_atomic_load(&order->n_captures))
+        return NULL;
+    return confirm(order, memo);
+}
+
+const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    const struct memo *memo = memo_of(handle);
+    bool is_known = memo->epoch == vpmm_atomic_load(&order->epoch) && memo->stream.handle == handle;
+    return is_known ? &memo->stream : NULL;
+}
+
+/* Nothing is kept of a driver without ids: its streams have other names. Nor beside the beginning
+ * of a capture, which is counted only when it has begun: a stream that captures must not be asked
+ * its id. */
+static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
+                 const struct vpmm_stream *stream)
+{
+    const struct vpmm_driver *driver = order->driver;
+    struct memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
+    if (!driver->stream_id || stream->is_capturing || vpmm_atomic_load(&order->n_closing) ||
+        (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
+        return;
+    *memo_of(stream->handle) = memo;
+}
+
+static enum vpmm_status look(struct vpmm_order *order, vpmm_stream_handle handle,
+                             struct vpmm_stream *stream_out)
+{
+    uint64_t epoch = vpmm_atomic_load(&order->epoch);
+    struct vpmm_stream_facts facts;
+    struct vpmm_context *context;
+    enum vpmm_status status = order->driver->stream_facts(order->driver->self, handle, &facts);
+    if (!status)
+        status = vpmm_order_context(order, facts.context, &context);
+    if (status)
+        return status;
+    uint64_t id = 0;
+    if (!facts.is_capturing) {
+        id = facts.id ? driver_id(context, facts.id) : own_id(order, context, handle);
+        if (!id)
+            return VPMM_NO_METADATA;
+    }
+    *stream_out = (struct vpmm_stream){.context = context,
+                                       .handle = handle,
+                                       .id = id,
+                                       .is_legacy = facts.is_legacy,
+                                       .is_blocking = facts.is_blocking,
+                                       .is_capturing = facts.is_capturing};
+    keep(order, facts.id, epoch, stream_out);
+    return VPMM_OK;
+}
+
+const struct vpmm_stream *vpmm_stream_ask(struct vpmm_order *order, vpmm_stream_handle handle,
+                                          struct vpmm_stream *room)
+{
+    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
+    return known || look(order, handle, room) ? known : room;
+}
+
+enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle handle,
+                                   struct vpmm_stream *stream_out)
+{
+    const struct vpmm_stream *known = vpmm_order_recall(order, handle);
+    if (!known)
+        return look(order, handle, stream_out);
+    *stream_out = *known;
+    return VPMM_OK;
+}
+
+void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    struct vpmm_stream stream = {.id = 0};
+    if (is_special(handle))
+        return;
+    if (vpmm_atomic_load(&order->n_tracks) && vpmm_order_stream(order, handle, &stream))
+        stream.id = 0;
+    vpmm_lock_take(&order->lock);
+    vpmm_atomic_add(&order->epoch, 1);
+    if (stream.id)
+        vpmm_track_forget(order, stream.id);
+    name_end(order, handle);
+    vpmm_capture_forget(order, handle);
+    vpmm_lock_give(&order->lock);
+}

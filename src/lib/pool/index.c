@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/pool_internal.h"
+
+#include <stddef.h>
+
+static struct vpmm_tree_key by_size(const void *record)
+{
+    const struct vpmm_region *region = record;
+    return (struct vpmm_tree_key){vpmm_region_stream(region), vpmm_region_pages(region),
+                                  vpmm_atomic_load(&region->address)};
+}
+
+static struct vpmm_tree_key by_fence(const void *record)
+{
+    const struct vpmm_region *region = record;
+    return (struct vpmm_tree_key){vpmm_region_stream(region), vpmm_region_fence(region),
+                                  vpmm_atomic_load(&region->address)};
+}
+
+static uint64_t age_of(const struct vpmm_region *zombie)
+{
+    return vpmm_atomic_load(&zombie->id);
+}
+
+static struct vpmm_tree_key by_pages_and_youth(const void *record)
+{
+    const struct vpmm_region *region = record;
+    return (struct vpmm_tree_key){vpmm_region_pages(region), UINT64_MAX - age_of(region),
+                                  vpmm_atomic_load(&region->address)};
+}
+
+static struct vpmm_tree_key by_age(const void *record)
+{
+    const struct vpmm_region *region = record;
+    return (struct vpmm_tree_key){age_of(region), 0, vpmm_atomic_load(&region->address)};
+}
+
+void vpmm_index_init(struct vpmm_pool *pool)
+{
+    const struct vpmm_table *records = &pool->regions;
+    size_t size = offsetof(struct vpmm_region, size_node);
+    size_t side = offsetof(struct vpmm_region, side_node);
+    size_t fence = offsetof(struct vpmm_region, fence_node);
+    pool->holes = pool->complete = pool->pending = (struct vpmm_tree){records, size, by_size, 0};
+    pool->growable = pool->growable_pending = (struct vpmm_tree){records, side, by_size, 0};
+    pool->zombies = (struct vpmm_tree){records, size, by_pages_and_youth, 0};
+    pool->idle_zombies = (struct vpmm_tree){records, side, by_age, 0};
+    pool->waiting_regions.tree = pool->waiting_zombies.tree =
+        (struct vpmm_tree){records, fence, by_fence, 0};
+}
+
+static struct vpmm_tree *growable_tree(struct vpmm_pool *pool, const struct vpmm_region *region)
+{
+    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? &pool->growable : &pool->growable_pending;
+}
+
+static void set_growable(struct vpmm_pool *pool, uint32_t number, bool is_growable)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    if (region->is_growable == is_growable)
+        return;
+    region->is_growable = is_growable;
+    if (is_growable)
+        vpmm_tree_insert(growable_tree(pool, region), number);
+    else
+        vpmm_tree_remove(growable_tree(pool, region), number);
+}
+
+/* Whether `number`, read where a region may just be changing, is one of `state` that lies in `root`
+ * and begins or ends, as `page` says. */
+static bool is_there(const struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state,
+                     const struct vpmm_root *root, uint64_t start, uint64_t end)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    return region && vpmm_region_state(region) == state && region->root == root->number &&
+           (region->page == start || region->page + vpmm_region_pages(region) == end);
+}
+
+/* A hole comes or goes: what lies to its left can grow into it or no longer. */
+static void update_left(struct vpmm_pool *pool, const struct vpmm_region *hole, bool comes)
+{
+    const struct vpmm_root *root = &pool->roots[hole->root];
+    if (hole->page == 0)
+        return;
+    uint32_t left = vpmm_region_at(root, hole->page - 1);
+    if (is_there(pool, left, VPMM_REGION_FREE, root, UINT64_MAX, hole->page))
+        set_growable(pool, left, comes);
+}
+
+static bool has_hole_at_right(const struct vpmm_pool *pool, const struct vpmm_region *region)
+{
+    const struct vpmm_root *root = &pool->roots[region->root];
+    uint64_t end = region->page + vpmm_region_pages(region);
+    return end < root->pages &&
+           is_there(pool, vpmm_region_at(root, end), VPMM_REGION_HOLE, root, end, UINT64_MAX);
+}
+
+/* With the lock: no other thread writes it. */
+static void change_waiting(struct vpmm_pool *pool, uint64_t pages)
+{
+    vpmm_atomic64 *total = &pool->counters.waiting_pages;
+    vpmm_atomic_store(total, vpmm_atomic_load(total) + pages);
+}
+
+static void add_free(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_region_record(pool, number);
+    region->is_growable = 0;
+    set_growable(pool, number, has_hole_at_right(pool, region));
+    if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
+        vpmm_tree_insert(&pool->pending, number);
+        vpmm_tree_insert(&pool->waiting_regions.tree, number);
+        change_waiting(pool, vpmm_region_pages(region));
+        return;
+    }
+    struct vpmm_span span = vpmm_region_span(pool, region);
+    vpmm_tree_insert(&pool->complete, number);
+    pool->whole_pages += vpmm_extent_whole_pages(pool, &span);
+}
+
+static void drop_free(struct vpmm_pool *pool, uint32_t number)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    set_growable(pool, number, false);
+    if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
+        vpmm_tree_remove(&pool->pending, number);
+        vpmm_tree_remove(&pool->waiting_regions.tree, number);
+        change_waiting(pool, -vpmm_region_pages(region));
+        return;
+    }
+    struct vpmm_span span = vpmm_region_span(pool, region);
+    vpmm_tree_remove(&pool->complete, number);
+    pool->whole_pages -= vpmm_extent_whole_pages(pool, &span);
+}
+
+static struct vpmm_tree *second_zombie_tree(struct vpmm_pool *pool,
+                                            const struct vpmm_region *region)
+{
+    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? &pool->idle_zombies
+                                                        : &pool->waiting_zombies.tree;
+}
+
+void vpmm_index_add(struct vpmm_pool *pool, uint32_t number)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    enum vpmm_region_state state = vpmm_region_state(region);
+    if (state == VPMM_REGION_FREE) {
+        add_free(pool, number);
+    } else if (state == VPMM_REGION_HOLE) {
+        vpmm_tree_insert(&pool->holes, number);
+        update_left(pool, region, true);
+    } else if (state == VPMM_REGION_ZOMBIE) {
+        vpmm_tree_insert(&pool->zombies, number);
+        vpmm_tree_insert(second_zombie_tree(pool, region), number);
+    }
+}
+
+void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, number);
+    enum vpmm_region_state state = vpmm_region_state(region);
+    if (state == VPMM_REGION_FREE) {
+        drop_free(pool, number);
+    } else if (state == VPMM_REGION_HOLE) {
+        vpmm_tree_remove(&pool->holes, number);
+        update_left(pool, region, false);
+    } else if (state == VPMM_REGION_ZOMBIE) {
+        vpmm_tree_remove(&pool->zombies, number);
+        vpmm_tree_remove(second_zombie_tree(pool, region), number);
+    }
+}
+
+uint32_t vpmm_index_first(const struct vpmm_tree *tree)
+{
+    return vpmm_tree_first_from(tree, (struct vpmm_tree_key){0, 0, 0});
+}
+
+uint32_t vpmm_index_next(const struct vpmm_tree *tree, uint32_t number)
+{
+    struct vpmm_tree_key key = tree->key(vpmm_table_at(tree->records, number));
+    key.minor++;
+    return vpmm_tree_first_from(tree, key);
+}
+
+/* `number` if it belongs to `stream`, else 0. */
+static uint32_t of_stream(const struct vpmm_tree *tree, uint32_t number, uint64_t stream)
+{
+    return number && tree->key(vpmm_table_at(tree->records, number)).major == stream ? number : 0;
+}
+
+uint32_t vpmm_index_fit(const struct vpmm_tree *tree, uint64_t stream, uint64_t pages)
+{
+    return of_stream(tree, vpmm_tree_first_from(tree, (struct vpmm_tree_key){stream, pages, 0}),
+                     stream);
+}
+
+uint32_t vpmm_index_below(const struct vpmm_tree *tree, uint64_t stream, uint64_t pages,
+                          uint64_t address)
+{
+    struct vpmm_tree_key key = {stream, pages, address};
+    return of_stream(tree, vpmm_tree_last_before(tree, key), stream);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/pool_internal.h"
+
+#include <assert.h>
+
+enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
+                                 struct vpmm_region_view *view_out)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    if (!root)
+        return VPMM_NOT_FOUND;
+    uint64_t page = vpmm_root_page(pool, root, address);
+    struct vpmm_region *region = vpmm_region_record(pool, vpmm_region_at(root, page));
+    struct vpmm_region_view view;
+    uint64_t word;
+    if (!region || !vpmm_region_read(region, &view, &word) || view.state != VPMM_REGION_LIVE ||
+        view.address != address || !vpmm_region_claim(pool, region, word, &view))
+        return VPMM_NOT_FOUND;
+    *view_out = view;
+    return VPMM_OK;
+}
+
+void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, uint64_t stream_id)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    assert(root);
+    uint32_t number = vpmm_region_at(root, vpmm_root_page(pool, root, address));
+    assert(vpmm_region_state(vpmm_region_record(pool, number)) == VPMM_REGION_BUSY);
+    struct vpmm_content content = {
+        .state = VPMM_REGION_FREE,
+        .fence = fence,
+        .owner = {.stream_id = stream_id},
+    };
+    uint64_t pages = vpmm_region_pages(vpmm_region_record(pool, number));
+    vpmm_region_turn_merged(pool, number, &content);
+    vpmm_atomic_sub(&pool->counters.claimed_pages, pages);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* The wrappers that answer questions about memory, as bare CUDA answers them for a block of that
+ * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes of a live block are the program's:
+ * about the rest of our addresses the original is asked as about memory that is not there. */
+#include "preload/entry.h"
+#include "preload/original.h"
+#include "preload/wrap_stream.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* Keeps our buffer ids apart from the driver's, which count up from 1. */
+#define BUFFER_ID_OURS (1ULL << 63)
+
+struct block {
+    struct vpmm_region_view view;
+    int device;
+    bool is_import;
+    uint64_t granular_bytes; /* of an import */
+};
+
+enum whose {
+    NOT_OURS,
+    OUR_BLOCK, /* among the requested bytes of a live block, or of one of another process that is
+                  open here */
+    NOBODYS,   /* in our address space: freed, never used, or behind the requested bytes */
+};
+
+/* Numbers imports apart from blocks. */
+#define BUFFER_ID_IMPORT (1ULL << 62)
+
+static enum whose look_at_imports(CUdeviceptr address, struct block *block_out)
+{
+    struct vpmm_ipc_import import;
+    struct vpmm_ipc *ipc = vpmm_entry_ipc();
+    switch (ipc ? vpmm_ipc_find(ipc, address, &import) : VPMM_IPC_ELSEWHERE) {
+    case VPMM_IPC_IN_BLOCK:
+        *block_out = (struct block){.view = {.address = import.address,
+                                             .owner = {.bytes = import.bytes,
+                                                       .id = import.id | BUFFER_ID_IMPORT,
+                                                       .context_id = import.context_id}},
+                                    .is_import = true,
+                                    .granular_bytes = import.granular_bytes};
+        return OUR_BLOCK;
+    case VPMM_IPC_IN_MAPPING:
+        return NOBODYS;
+    default:
+        return NOT_OURS;
+    }
+}
+
+static enum whose look(struct vpmm_router *router, CUdeviceptr address, struct block *block_out)
+{
+    struct vpmm_region_view *view = &block_out->view;
+    block_out->is_import = false;
+    if (!vpmm_router_find(router, address, view, &block_out->device))
+        return look_at_imports(address, block_out);
+    bool is_block = view->state == VPMM_REGION_LIVE && address - view->address < view->owner.bytes;
+    return is_block ? OUR_BLOCK : NOBODYS;
+}
+
+/* The address to name to the original. */
+static CUdeviceptr named(enum whose whose, CUdeviceptr address)
+{
+    return whose == NOBODYS ? VPMM_NO_ALLOCATION : address;
+}
+
+static size_t least(size_t a, uint64_t b)
+{
+    return b < a ? (size_t)b : a;
+}
+
+CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+    CUresult result = VPMM_ORIGINAL(cuMemGetInfo_v2, free_out, total_out);
+    struct vpmm_router *router = result == CUDA_SUCCESS && free_out ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    size_t free_bytes, total_bytes = total_out ? *total_out : 0;
+    if (!total_out)
+        (void)VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    uint64_t ours = vpmm_router_reusable_bytes(router);
+    if (total_bytes >= *free_out) {
+        uint64_t room = total_bytes - *free_out;
+        *free_out += ours < room ? ours : room;
+    }
+    uint64_t limit, left;
+    if (vpmm_router_limit(router, &limit, &left)) {
+        *free_out = least(*free_out, left + ours);
+        if (total_out)
+            *total_out = least(*total_out, limit);
+    }
+    vpmm_leave();
+    return result;
+}
+
+CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_out,
+                                           CUdeviceptr address)
+{
+    struct block block;
+    enum whose whose = NOT_OURS;
+    struct vpmm_router *router = vpmm_enter();
+    if (router) {
+        whose = look(router, address, &block);
+        vpmm_leave();
+    }
+    if (whose != OUR_BLOCK || vpmm_context_is_broken())
+        return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
+    if (base_out)
+        *base_out = block.view.address;
+    if (bytes_out)
+        *bytes_out = block.view.owner.bytes;
+    return CUDA_SUCCESS;
+}
+
+/* The driver says NULL for mapped memory, which is right for cudaMallocAsync. */
+static void rewrite_context(struct vpmm_router *router, const struct block *block, void *value)
+{
+    const struct vpmm_owner *owner = &block->view.owner;
+    struct vpmm_context *context =
+        vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
+    if (owner->is_async || !context)
+        return;
+    vpmm_context_handle handle = vpmm_context_raw(context);
+    memcpy(value, &handle, sizeof handle);
+}
+
+static void rewrite_pool(struct vpmm_router *router, const struct block *block, void *value)
+{
+    const struct vpmm_owner *owner = &block->view.owner;
+    if (!owner->is_async)
+        return;
+    CUmemoryPool pool = (CUmemoryPool)(void *)vpmm_router_mempool_handle(router, owner->mempool);
+    if (pool || VPMM_ORIGINAL(cuDeviceGetDefaultMemPool, &pool, block->device) == CUDA_SUCCESS)
+        memcpy(value, &pool, sizeof pool);
+}
+
+/* The attribute says what cuIpcGetMemHandle will do. */
+static void rewrite_ipc(struct vpmm_router *router, const struct block *block, void *value)
+{
+    int is_capable = !block->is_import && vpmm_entry_ipc() &&
+                     vpmm_router_can_export(router, &block->view, block->device);
+    memcpy(value, &is_capable, sizeof is_capable);
+}
+
+/* A block of bare CUDA lies in one mapping; ours may lie over several. */
+static void rewrite_mapping(struct vpmm_router *router, const struct block *block,
+                            CUpointer_attribute attribute, void *value)
+{
+    size_t bytes = block->granular_bytes;
+    if (!block->is_import) {
+        const struct vpmm_heap *heap = vpmm_router_heap(router, block->device);
+        bytes = block->view.pages * vpmm_heap_page_bytes(heap);
+    }
+    CUdeviceptr base = block->view.address;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
+        memcpy(value, &bytes, sizeof bytes);
+    else
+        memcpy(value, &base, sizeof base);
+}
+
+/* What the driver says of mapped memory is right for cudaMalloc. */
+static void rewrite_direct(const struct block *block, void *value)
+{
+    int is_capable = 0;
+    if (block->view.owner.is_async)
+        memcpy(value, &is_capable, sizeof is_capable);
+}
+
+/* Replaces what the driver said about our block by what the program would see without us. */
+static void rewrite(struct vpmm_router *router, const struct block *block,
+                    CUpointer_attribute attribute, void *value)
+{
+    const struct vpmm_region_view *view = &block->view;
+    CUdeviceptr base = view->address;
+    size_t bytes = view->owner.bytes;
+    unsigned long long id = view->owner.id | BUFFER_ID_OURS;
+    unsigned long long no_handle_types = 0;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        memcpy(value, &base, sizeof base);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        memcpy(value, &bytes, sizeof bytes);
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        memcpy(value, &id, sizeof id);
+        break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        rewrite_context(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        memcpy(value, &no_handle_types, sizeof no_handle_types);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        rewrite_ipc(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        rewrite_pool(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        rewrite_direct(block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        rewrite_mapping(router, block, attribute, value);
+        break;
+    default:
+        break;
+    }
+}
+
+CUresult vpmm_wrap_cuPointerGetAttribute(void *value_out, CUpointer_attribute attribute,
+                                         CUdeviceptr address)
+{
+    struct block block;
+    struct vpmm_router *router = vpmm_enter();
+    enum whose whose = router ? look(router, address, &block) : NOT_OURS;
+    CUresult result =
+        VPMM_ORIGINAL(cuPointerGetAttribute, value_out, attribute, named(whose, address));
+    if (whose == OUR_BLOCK && result == CUDA_SUCCESS && value_out)
+        rewrite(router, &block, attribute, value_out);
+    if (router)
+        vpmm_leave();
+    return result;
+}
+
+CUresult vpmm_wrap_cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes,
+                                          void **values_out, CUdeviceptr address)
+{
+    struct block block;
+    struct vpmm_router *router = vpmm_enter();
+    enum whose whose = router ? look(router, address, &block) : NOT_OURS;
+    CUresult result =
+        VPMM_ORIGINAL(cuPointerGetAttributes, n, attributes, values_out, named(whose, address));
+    for (unsigned i = 0; whose == OUR_BLOCK && result == CUDA_SUCCESS && i < n; i++) {
+        if (values_out[i])
+            rewrite(router, &block, attributes[i], values_out[i]);
+    }
+    if (router)
+        vpmm_leave();
+    return result;
+}
+
+/* Bare CUDA has no such handle for memory of either kind; one of several extents would stand for
+ * the wrong range. */
+CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle_out,
+                                               void *address)
+{
+    struct block block;
+    struct vpmm_router *router = vpmm_enter();
+    if (router) {
+        enum whose whose = look(router, (uintptr_t)address, &block);
+        vpmm_leave();
+        if (whose != NOT_OURS)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return VPMM_ORIGINAL(cuMemRetainAllocationHandle, handle_out, address);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* The wrappers of calls with which a program waits for work or asks about it. What they prove
+ * complete needs no query of ours. At a wait CUDA's memory pools give back what they hold beyond a
+ * threshold that the program set. A blocking stream is idle only when the mark of its last
+ * allocation or free is complete, too. Must not make the program wait for more than that. */
+#include "order/order_program.h"
+#include "preload/entry.h"
+#include "preload/original.h"
+#include "preload/wrap_stream.h"
+
+static void clear(struct vpmm_proof *proof)
+{
+    proof->n = 0;
+    proof->moment = 0;
+}
+
+/* NULL: there is nothing to learn. Until vpmm_leave. */
+static struct vpmm_order *enter(struct vpmm_proof *proof_out)
+{
+    struct vpmm_router *router = vpmm_enter();
+    clear(proof_out);
+    return router ? vpmm_router_order(router) : NULL;
+}
+
+static CUresult over(const struct vpmm_proof *proof, bool has_waited, CUresult result)
+{
+    bool is_proven = proof->n || proof->moment;
+    struct vpmm_router *router =
+        result == CUDA_SUCCESS && (has_waited || is_proven) ? vpmm_enter() : NULL;
+    if (!router)
+        return result;
+    if (is_proven)
+        vpmm_order_proven(vpmm_router_order(router), proof);
+    if (has_waited)
+        vpmm_router_synchronised(router);
+    vpmm_leave();
+    return result;
+}
+
+/* ---- contexts ---- */
+
+static void prove_context(CUcontext context, struct vpmm_proof *proof_out)
+{
+    struct vpmm_order *order = enter(proof_out);
+    if (!order)
+        return;
+    vpmm_order_prove_context(order, vpmm_context_of(context), proof_out);
+    vpmm_leave();
+}
+
+CUresult vpmm_wrap_cuCtxSynchronize(void)
+{
+    vpmm_code *original = vpmm_original_at(VPMM_API_cuCtxSynchronize);
+    struct vpmm_proof proof;
+    prove_context(NULL, &proof);
+    return original ? over(&proof, true, ((cuCtxSynchronize_fn *)original)())
+                    : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult vpmm_wrap_cuCtxSynchronize_v2(CUcontext context)
+{
+    struct vpmm_proof proof;
+    prove_context(context, &proof);
+    return over(&proof, true, VPMM_ORIGINAL(cuCtxSynchronize_v2, context));
+}
+
+/* ---- streams ---- */
+
+/* What is remembered of a stream over the original call. The mark is held before the driver waits:
+ * what other threads do to the stream meanwhile does not count. */
+struct wait {
+    struct vpmm_proof proof;
+    bool is_held;
+    struct vpmm_mark_hold mark;
+};
+
+static void begin_wait(vpmm_stream_handle stream, struct wait *wait_out)
+{
+    struct vpmm_order *order = enter(&wait_out->proof);
+    wait_out->is_held = false;
+    if (!order)
+        return;
+    vpmm_order_prove_stream(order, stream, &wait_out->proof);
+    wait_out->is_held = vpmm_order_mark_hold(order, stream, &wait_out->mark);
+    vpmm_leave();
+}
+
+static CUresult end_wait(const struct wait *wait, CUresult result)
+{
+    struct vpmm_router *router = wait->is_held ? vpmm_enter() : NULL;
+    if (router) {
+        vpmm_order_mark_await(vpmm_router_order(router), &wait->mark, result == CUDA_SUCCESS);
+        vpmm_leave();
+    }
+    return over(&wait->proof, true, result);
+}
+
+CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
+{
+    struct wait wait;
+    begin_wait(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &wait);
+    return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize, stream));
+}
+
+CUresult vpmm_wrap_cuStreamSynchronize_ptsz(CUstream stream)
+{
+    struct wait wait;
+    begin_wait(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &wait);
+    return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
+}
+
+/* False: a mark is not complete. */
+static bool begin_query(vpmm_stream_handle stream, struct vpmm_proof *proof_out)
+{
+    struct vpmm_order *order = enter(proof_out);
+    if (!order)
+        return true;
+    vpmm_order_prove_stream(order, stream, proof_out);
+    bool is_idle =
+        !vpmm_order_has_marks(order) || vpmm_order_mark_query(order, stream) != VPMM_NOT_READY;
+    vpmm_leave();
+    return is_idle;
+}
+
+static CUresult end_query(bool is_idle, const struct vpmm_proof *proof, CUresult result)
+{
+    return !is_idle && result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : over(proof, false, result);
+}
+
+CUresult vpmm_wrap_cuStreamQuery(CUstream stream)
+{
+    struct vpmm_proof proof;
+    bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &proof);
+    return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery, stream));
+}
+
+CUresult vpmm_wrap_cuStreamQuery_ptsz(CUstream stream)
+{
+    struct vpmm_proof proof;
+    bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &proof);
+    return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery_ptsz, stream));
+}
+
+/* ---- events ---- */
+
+static void prove_event(CUevent event, struct vpmm_proof *proof_out)
+{
+    struct vpmm_order *order = vpmm_order_present();
+    clear(proof_out);
+    if (order && vpmm_order_has_pending(order))
+        vpmm_order_prove_event(order, (vpmm_event_handle)(void *)event, proof_out);
+}
+
+CUresult vpmm_wrap_cuEventSynchronize(CUevent event)
+{
+    struct vpmm_proof proof;
+    prove_event(event, &proof);
+    return over(&proof, true, VPMM_ORIGINAL(cuEventSynchronize, event));
+}
+
+CUresult vpmm_wrap_cuEventQuery(CUevent event)
+{
+    struct vpmm_proof proof;
+    prove_event(event, &proof);
+    return over(&proof, false, VPMM_ORIGINAL(cuEventQuery, event));
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* The wrappers that free. What is not a live block of ours is the original's to answer, with the
+ * code that the program expects: for an address of ours that is no block (any more) the driver
+ * refuses harmlessly. */
+#include "preload/entry.h"
+#include "preload/original.h"
+#include "preload/wrap_stream.h"
+
+/* What the original answers to such a call, whatever the block: it is asked about no allocation, so
+ * CUDA_SUCCESS stands for a refusal of the address alone. */
+static CUresult ask_original(vpmm_stream_handle stream)
+{
+    CUresult result =
+        stream ? VPMM_ORIGINAL(cuMemFreeAsync, VPMM_NO_ALLOCATION, (CUstream)(void *)stream)
+               : VPMM_ORIGINAL(cuMemFree_v2, VPMM_NO_ALLOCATION);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+/* Of the driver's refusals, those that depend on a capture come before any look at the address. A
+ * device that is broken, or a driver that is gone, has its own code, and so may have whatever the
+ * library does not know: the original tells it. */
+static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream_handle stream,
+                    CUresult *result_out)
+{
+    struct vpmm_region_view view;
+    int device;
+    enum vpmm_status status = VPMM_OK;
+    *result_out = CUDA_SUCCESS;
+    if (vpmm_order_has_captures(vpmm_router_order(router))) {
+        if (!vpmm_router_find(router, address, &view, &device) || view.state != VPMM_REGION_LIVE)
+            return false;
+        *result_out = vpmm_capture_refusal(router, stream);
+        if (*result_out != CUDA_SUCCESS)
+            return true;
+    }
+    enum vpmm_free_answer answer = vpmm_router_free(router, address, stream, &status);
+    if (answer == VPMM_FREE_IN_DOUBT) {
+        *result_out = ask_original(stream);
+        if (*result_out != CUDA_SUCCESS)
+            return true;
+        answer = vpmm_router_free_anyhow(router, address, stream, &status);
+    }
+    if (answer == VPMM_FREED && (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN))
+        *result_out = ask_original(stream);
+    return answer == VPMM_FREED;
+}
+
+/* True when `*result_out` is the program's answer; false when the original has to give it. `call`
+ * NULL: it is not recorded. */
+static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handle stream,
+                  CUresult *result_out)
+{
+    struct vpmm_router *router = address ? vpmm_enter_served() : NULL;
+    bool is_served = false;
+    if (router) {
+        is_served = release(router, address, stream, result_out);
+        vpmm_leave();
+    }
+    vpmm_call_route(call, is_served ? VPMM_ROUTE_POOL : VPMM_ROUTE_OTHER, stream);
+    return is_served;
+}
+
+static VPMM_WITHIN CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
+{
+    CUresult result;
+    if (serve(call, address, NULL, &result))
+        return result;
+    return VPMM_ORIGINAL(cuMemFree_v2, address);
+}
+
+static VPMM_WITHIN CUresult release_async(struct vpmm_call *call, CUdeviceptr address,
+                                          CUstream stream)
+{
+    CUresult result;
+    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &result))
+        return result;
+    return VPMM_ORIGINAL(cuMemFreeAsync, address, stream);
+}
+
+static VPMM_WITHIN CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address,
+                                               CUstream stream)
+{
+    CUresult result;
+    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &result))
+        return result;
+    return VPMM_ORIGINAL(cuMemFreeAsync_ptsz, address, stream);
+}
+
+/* The wrapper `name`: `body`, which is recorded where there is a trace. */
+#define FREES(name, parameters, body, ...)                                                         \
+    VPMM_APART static CUresult name##_recorded parameters                                          \
+    {                                                                                              \
+        struct vpmm_call call;                                                                     \
+        if (!vpmm_call_begin_free(&call, address))                                                 \
+            return body(NULL, __VA_ARGS__);                                                        \
+        return vpmm_call_end_free(&call, address, body(&call, __VA_ARGS__));                       \
+    }                                                                                              \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
+    }
+
+FREES(cuMemFree_v2, (CUdeviceptr address), release_waiting, address)
+FREES(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), release_async, address, stream)
+FREES(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream), release_async_ptsz, address,
+      stream)

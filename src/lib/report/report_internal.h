@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of src/lib/report share. */
+#ifndef VPMM_REPORT_INTERNAL_H
+#define VPMM_REPORT_INTERNAL_H
+
+#include "report/report.h"
+
+/* The heaps of one device or of all; returns how many. */
+unsigned vpmm_report_heaps(struct vpmm_router *router, int device,
+                           struct vpmm_heap *heaps_out[VPMM_DEVICES_MAX]);
+
+/* Where a report goes. */
+struct vpmm_sink {
+    int fd;         /* -1: nowhere */
+    bool is_ours;   /* opened here */
+    bool is_file;   /* a regular file, which grows */
+    uint64_t bytes; /* that it had when it was opened */
+};
+
+/* Opens what `path` names for reports to be added to: standard error where it is empty or
+ * /dev/stderr, standard output for /dev/stdout. Nothing of the user's is damaged: never through a
+ * link in the last component; a regular file must belong to the user and be empty or begin with one
+ * of `beginnings`, which ends with NULL; a pipe must belong to the user and have a reader; of other
+ * things only character devices, such as terminals, are written to. Returns why it cannot be, a
+ * static text, with `sink_out` standing for standard error; or NULL. Safe in a signal handler. */
+const char *vpmm_sink_open(const char *path, const char *const *beginnings,
+                           struct vpmm_sink *sink_out);
+void vpmm_sink_close(const struct vpmm_sink *sink);
+
+/* The same for a report that takes the place of the one before: what is written goes to a new file
+ * beside `path`, and vpmm_sink_replace puts that in the place of the old one in one step, or, where
+ * `is_whole` is false, takes it away. Returns why that cannot be, or NULL. A path that names no
+ * regular file is written to directly. Not for signal handlers. */
+struct vpmm_replacement {
+    struct vpmm_sink sink;
+    const char *path;
+    char name[VPMM_PATH_MAX]; /* of the new file; empty: there is none */
+};
+const char *vpmm_sink_open_replacement(const char *path, const char *const *beginnings,
+                                       struct vpmm_replacement *replacement_out);
+const char *vpmm_sink_replace(struct vpmm_replacement *replacement, bool is_whole);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "report/report_internal.h"
+
+#include "observe/log.h"
+#include "observe/observe_stats.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* The last figure is the audit's, which only the process itself can make. */
+#define FIGURES 35
+#define FIGURES_SEEN (FIGURES - 1)
+struct figures {
+    struct vpmm_stats_row rows[FIGURES];
+};
+
+/* ---- figures ---- */
+
+static uint64_t count_pending(const struct vpmm_pool *pool, const struct vpmm_order *order)
+{
+    struct vpmm_region_view region;
+    uint64_t pages = 0;
+    for (uint64_t cursor = 0; vpmm_pool_next(pool, &cursor, &region);) {
+        bool is_pending = region.state == VPMM_REGION_FREE && region.fence &&
+                          vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE;
+        pages += is_pending ? region.pages : 0;
+    }
+    return pages;
+}
+
+unsigned vpmm_report_devices(struct vpmm_router *router,
+                             struct vpmm_report_device devices_out[VPMM_DEVICES_MAX])
+{
+    struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
+    unsigned n = vpmm_report_heaps(router, VPMM_REPORT_ALL_DEVICES, heaps);
+    for (unsigned i = 0; i < n; i++) {
+        const struct vpmm_pool *pool = vpmm_heap_pool(heaps[i]);
+        struct vpmm_report_device *device = &devices_out[i];
+        device->device = vpmm_heap_device(heaps[i]);
+        device->page_bytes = vpmm_heap_page_bytes(heaps[i]);
+        device->limit_bytes = vpmm_heap_limit_bytes(heaps[i]);
+        /* What is live first: what is freed meanwhile may count twice, but is not missed. */
+        vpmm_pool_totals(pool, &device->totals);
+        device->pending_pages =
+            device->totals.claimed_pages + count_pending(pool, vpmm_router_order(router));
+        vpmm_heap_counts(heaps[i], &device->counts);
+    }
+    return n;
+}
+
+void vpmm_report_requests(struct vpmm_router *router, struct vpmm_report_requests *requests_out)
+{
+    for (unsigned is_async = 0; is_async < 2; is_async++)
+        vpmm_router_counts(router, is_async, requests_out->counts[is_async]);
+}
+
+/* ---- rows ---- */
+
+static void fill_figures(const struct vpmm_report_device *device, uint64_t broken,
+                         struct figures *figures)
+{
+    const struct vpmm_pool_totals *totals = &device->totals;
+    const struct vpmm_heap_counts *counts = &device->counts;
+    uint64_t page_bytes = device->page_bytes;
+    *figures = (struct figures){{
+        {"page_bytes", "page size", page_bytes, true, 0},
+        {"live_bytes", "live", totals->live_pages * page_bytes, true, 0},
+        {"live_peak_bytes", "live peak", totals->live_pages_peak * page_bytes, true, 0},
+        {"held_bytes", "held", totals->held_pages * page_bytes, true, 0},
+        {"held_peak_bytes", "held peak", totals->held_pages_peak * page_bytes, true, 0},
+        {"limit_bytes", "limit (0: none)", device->limit_bytes, true, 0},
+        {"reusable_bytes", "reusable (free, now or later)", totals->free_pages * page_bytes, true,
+         0},
+        {"pending_bytes", "pending (freed, and work not known complete)",
+         device->pending_pages * page_bytes, true, 0},
+        {"outstanding_bytes", "outstanding (live and pending)",
+         (totals->live_pages + device->pending_pages) * page_bytes, true, 0},
+        {"zombie_bytes", "zombies (old addresses)", totals->zombie_pages * page_bytes, true, 0},
+        {"busy_bytes", "busy (changing)", totals->busy_pages * page_bytes, true, 0},
+        {"quarantined_bytes", "quarantined (could not be unmapped)",
+         totals->quarantined_pages * page_bytes, true, 0},
+        {"hole_bytes", "holes (addresses without memory)", totals->hole_pages * page_bytes, true,
+         0},
+        {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true, 0},
+        {"created_bytes", "created", totals->created_pages * page_bytes, true, 0},
+        {"moved_bytes", "moved", totals->moved_pages * page_bytes, true, 0},
+        {"released_bytes", "released", totals->released_pages * page_bytes, true, 0},
+        {"trimmed_bytes", "trimmed (released on request)", counts->trimmed_bytes, true, 0},
+        {"decayed_bytes", "decayed (released, not needed for a while)", counts->decayed_bytes, true,
+         0},
+        {"mallocs", "mallocs", counts->mallocs, false, 0},
+        {"frees", "frees", counts->frees, false, 0},
+        {"cache_hits", "cache (served from the front cache)", counts->cache_hits, false,
+         counts->mallocs},
+        {"habit_hits", "habit (served where a round before was)", counts->habit_hits, false,
+         counts->mallocs},
+        {"fits", "fit (served where memory lay free)", counts->fits, false, counts->mallocs},
+        {"revives", "revive (served at an old address)", counts->revives, false, counts->mallocs},
+        {"stitches", "stitch (served by moving pages)", counts->stitches, false, counts->mallocs},
+        {"grows", "grow (served by new pages alone)", counts->grows, false, counts->mallocs},
+        {"host_waits", "waits on the host", counts->host_waits, false, 0},
+        {"stream_waits", "waits on the device", counts->stream_waits, false, 0},
+        {"failures", "failures (left to CUDA after all)", counts->failures, false, 0},
+        {"extents", "extents", totals->extents, false, 0},
+        {"mappings", "mappings", totals->mappings, false, 0},
+        {"leased", "leased (open in other processes)", counts->leased_regions, false, 0},
+        {"withheld_bytes", "withheld (freed, but open in another process)",
+         counts->withheld_pages * page_bytes, true, 0},
+        {"audit", "audit (broken invariants)", broken, false, 0},
+    }};
+}
+
+static const char *const route_keys[VPMM_ROUTE_COUNT] = {
+    [VPMM_ROUTE_POOL] = "pool",
+    [VPMM_ROUTE_SMALL] = "small",
+    [VPMM_ROUTE_LARGE] = "large",
+    [VPMM_ROUTE_CAPTURING] = "capturing",
+    [VPMM_ROUTE_NO_CONTEXT] = "no_context",
+    [VPMM_ROUTE_NO_VMM] = "no_vmm",
+    [VPMM_ROUTE_EXPLICIT_POOL] = "explicit_pool",
+    [VPMM_ROUTE_OTHER_POOL] = "other_pool",
+    [VPMM_ROUTE_POOL_LIMIT] = "pool_limit",
+    [VPMM_ROUTE_NO_PEER] = "no_peer",
+    [VPMM_ROUTE_NO_IPC] = "no_ipc",
+    [VPMM_ROUTE_DISABLED] = "disabled",
+    [VPMM_ROUTE_LIMITED] = "limited",
+    [VPMM_ROUTE_FULL] = "full",
+    [VPMM_ROUTE_OTHER] = "other",
+};
+
+const char *vpmm_report_route_key(enum vpmm_route route)
+{
+    return route_keys[route];
+}
+
+static void fill_requests(const uint64_t counts[VPMM_ROUTE_COUNT],
+                          struct vpmm_stats_row rows_out[VPMM_ROUTE_COUNT])
+{
+    uint64_t all = 0;
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        all += counts[i];
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        rows_out[i] = (struct vpmm_stats_row){route_keys[i], vpmm_route_text((enum vpmm_route)i),
+                                              counts[i], false, all};
+}
+
+/* ---- statistics ---- */
+
+/* More than the stack of a small thread has, which may be the one that ends the process. */
+struct snapshot {
+    struct vpmm_report_device devices[VPMM_DEVICES_MAX];
+    uint64_t broken[VPMM_DEVICES_MAX]; /* invariants */
+    unsigned n;
+    struct vpmm_report_requests requests;
+    struct figures figures[VPMM_DEVICES_MAX];
+    struct vpmm_stats_group groups[VPMM_DEVICES_MAX];
+    struct vpmm_replacement replacement;
+};
+
+/* NULL: there is no memory for it. */
+static struct snapshot *make_snapshot(void)
+{
+    return vpmm_memory_system.map(vpmm_memory_system.self, sizeof(struct snapshot));
+}
+
+static struct snapshot *take_snapshot(struct vpmm_router *router)
+{
+    struct snapshot *snapshot = make_snapshot();
+    if (!snapshot)
+        return NULL;
+    snapshot->n = vpmm_report_devices(router, snapshot->devices);
+    vpmm_report_requests(router, &snapshot->requests);
+    return snapshot;
+}
+
+static void give_snapshot(struct snapshot *snapshot)
+{
+    vpmm_memory_system.unmap(vpmm_memory_system.self, snapshot, sizeof *snapshot);
+}
+
+static bool write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
+                           struct snapshot *snapshot, unsigned n_figures)
+{
+    struct vpmm_stats_row requests[2][VPMM_ROUTE_COUNT];
+    for (unsigned i = 0; i < snapshot->n; i++) {
+        struct figures *figures = &snapshot->figures[i];
+        fill_figures(&snapshot->devices[i], snapshot->broken[i], figures);
+        snapshot->groups[i] =
+            (struct vpmm_stats_group){NULL, snapshot->devices[i].device, figures->rows, n_figures};
+    }
+    fill_requests(snapshot->requests.counts[0], requests[0]);
+    fill_requests(snapshot->requests.counts[1], requests[1]);
+    const struct vpmm_stats_group kinds[2] = {
+        {"cudaMalloc", 0, requests[0], VPMM_ROUTE_COUNT},
+        {"cudaMallocAsync", 0, requests[1], VPMM_ROUTE_COUNT},
+    };
+    const struct vpmm_stats stats = {process->pid, process->program, snapshot->groups,
+                                     kinds,        snapshot->n,      2};
+    return is_json ? vpmm_stats_json(fd, &stats) : vpmm_stats_table(fd, &stats);
+}
+
+void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
+                          struct vpmm_router *router)
+{
+    struct snapshot *snapshot = take_snapshot(router);
+    if (!snapshot)
+        return;
+    (void)write_snapshot(fd, is_json, process, snapshot, FIGURES_SEEN);
+    give_snapshot(snapshot);
+}
+
+static void warn(const struct vpmm_config *config, const char *why)
+{
+    vpmm_log(VPMM_LOG_IS_WARNING,
+             "VPMM_STATS: %s cannot be written: %s; the statistics are here:", config->stats_path,
+             why);
+}
+
+/* Of this process, to where `config` says; gives the snapshot back. */
+static void write_at_exit(const struct vpmm_config *config, struct snapshot *snapshot)
+{
+    static const char *const beginnings[] = {"{\"vpmm_stats\": ", "vpmm[", NULL};
+    const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
+    struct vpmm_replacement *made = &snapshot->replacement;
+    const char *path = config->stats_path, *why;
+    made->name[0] = 0;
+    if (config->stats_json)
+        why = vpmm_sink_open_replacement(path, beginnings, made);
+    else
+        why = vpmm_sink_open(path, beginnings + 1, &made->sink);
+    if (why)
+        warn(config, why);
+    bool is_whole = write_snapshot(made->sink.fd, config->stats_json, &process, snapshot, FIGURES);
+    why = vpmm_sink_replace(made, is_whole);
+    if (why) {
+        warn(config, why);
+        (void)write_snapshot(vpmm_log_descriptor(), config->stats_json, &process, snapshot,
+                             FIGURES);
+    }
+    give_snapshot(snapshot);
+}
+
+void vpmm_report_stats_of(const struct vpmm_config *config,
+                          const struct vpmm_report_requests *requests)
+{
+    struct snapshot *snapshot = make_snapshot();
+    if (!snapshot)
+        return;
+    snapshot->requests = *requests;
+    write_at_exit(config, snapshot);
+}
+
+void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
+{
+    struct snapshot *snapshot = take_snapshot(router);
+    if (!snapshot)
+        return;
+    for (unsigned i = 0; i < snapshot->n; i++) {
+        const char *broken = NULL;
+        struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
+        snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+    }
+    write_at_exit(config, snapshot);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "report/report_internal.h"
+
+#include "base/fault.h"
+#include "base/text.h"
+#include "observe/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BEGINNING_BYTES 32
+#define NEVER_FOLLOW (O_NOCTTY | O_NOFOLLOW | O_NONBLOCK)
+
+static const char is_foreign[] = "it belongs to another user";
+static const char is_strange[] = "it is no file, pipe or terminal";
+static const char holds_other[] = "it holds something else";
+
+/* ---- what is there ---- */
+
+static bool begins_so(const char *text, size_t n, const char *const *beginnings)
+{
+    for (; *beginnings; beginnings++) {
+        size_t length = strlen(*beginnings);
+        if (n >= length && memcmp(text, *beginnings, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The same file, opened to be read. */
+static bool holds_reports(const char *path, const struct stat *facts, const char *const *beginnings)
+{
+    char text[BEGINNING_BYTES];
+    struct stat found;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | NEVER_FOLLOW);
+    if (fd < 0)
+        return false;
+    bool is_same =
+        fstat(fd, &found) == 0 && found.st_dev == facts->st_dev && found.st_ino == facts->st_ino;
+    ssize_t n = is_same ? pread(fd, text, sizeof text, 0) : 0;
+    (void)close(fd);
+    return n > 0 && begins_so(text, (size_t)n, beginnings);
+}
+
+/* Why what is at `path` is not to be written to; NULL: it may be. */
+static const char *judge(const char *path, const struct stat *facts, const char *const *beginnings)
+{
+    if (S_ISCHR(facts->st_mode))
+        return NULL;
+    if (S_ISLNK(facts->st_mode))
+        return vpmm_fault_text(ELOOP);
+    if (!S_ISREG(facts->st_mode) && !S_ISFIFO(facts->st_mode))
+        return S_ISDIR(facts->st_mode) ? vpmm_fault_text(EISDIR) : is_strange;
+    if (facts->st_uid != geteuid())
+        return is_foreign;
+    bool is_free = S_ISFIFO(facts->st_mode) || facts->st_size == 0;
+    return is_free || holds_reports(path, facts, beginnings) ? NULL : holds_other;
+}
+
+/* ---- descriptors ---- */
+
+/* The lowest three are the program's, whether they are open or not. */
+static int move_up(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int number = errno;
+    (void)close(fd);
+    errno = number;
+    return high;
+}
+
+static int create(const char *path)
+{
+    return move_up(
+        open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | NEVER_FOLLOW, 0644));
+}
+
+static bool find_standard(const char *path, struct vpmm_sink *sink_out)
+{
+    *sink_out = (struct vpmm_sink){.fd = vpmm_log_descriptor()};
+    if (strcmp(path, "/dev/stdout") == 0)
+        sink_out->fd = STDOUT_FILENO;
+    else if (path[0] && strcmp(path, "/dev/stderr") != 0)
+        return false;
+    return true;
+}
+
+const char *vpmm_sink_open(const char *path, const char *const *beginnings,
+                           struct vpmm_sink *sink_out)
+{
+    struct stat facts;
+    if (find_standard(path, sink_out))
+        return NULL;
+    int fd = create(path);
+    bool is_new = fd >= 0;
+    if (!is_new && errno == EEXIST)
+        fd = move_up(open(path, O_WRONLY | O_APPEND | O_CLOEXEC | NEVER_FOLLOW));
+    if (fd < 0 || fstat(fd, &facts) != 0)
+        return vpmm_fault_text(errno);
+    const char *why = is_new ? NULL : judge(path, &facts, beginnings);
+    if (why) {
+        (void)close(fd);
+        return why;
+    }
+    *sink_out = (struct vpmm_sink){fd, true, S_ISREG(facts.st_mode), (uint64_t)facts.st_size};
+    return NULL;
+}
+
+void vpmm_sink_close(const struct vpmm_sink *sink)
+{
+    if (sink->is_ours)
+        (void)close(sink->fd);
+}
+
+/* ---- in the place of the one before ---- */
+
+const char *vpmm_sink_open_replacement(const char *path, const char *const *beginnings,
+                                       struct vpmm_replacement *replacement_out)
+{
+    struct stat facts;
+    struct vpmm_text name;
+    struct vpmm_replacement *made = replacement_out;
+    made->path = path;
+    made->name[0] = 0;
+    if (find_standard(path, &made->sink))
+        return NULL;
+    bool is_there = lstat(path, &facts) == 0;
+    if (is_there && !S_ISREG(facts.st_mode))
+        return vpmm_sink_open(path, beginnings, &made->sink);
+    const char *why = is_there ? judge(path, &facts, beginnings) : NULL;
+    if (why)
+        return why;
+    vpmm_text_init(&name, made->name, sizeof made->name, VPMM_TEXT_CUT);
+    vpmm_text_string(&name, path);
+    vpmm_text_char(&name, '.');
+    vpmm_text_decimal(&name, (uint64_t)getpid(), 0);
+    vpmm_text_string(&name, ".new");
+    int fd = name.length + 1 < sizeof made->name ? create(made->name) : -1;
+    if (fd < 0) {
+        why = vpmm_fault_text(name.length + 1 < sizeof made->name ? errno : ENAMETOOLONG);
+        made->name[0] = 0;
+        return why;
+    }
+    made->sink = (struct vpmm_sink){fd, true, true, 0};
+    return NULL;
+}
+
+const char *vpmm_sink_replace(struct vpmm_replacement *replacement, bool is_whole)
+{
+    const char *why = NULL;
+    bool has_name = replacement->name[0] != 0;
+    vpmm_sink_close(&replacement->sink);
+    if (!is_whole && replacement->sink.is_ours)
+        why = "not all of it could be written";
+    else if (has_name && rename(replacement->name, replacement->path) != 0)
+        why = vpmm_fault_text(errno);
+    if (why && has_name)
+        (void)unlink(replacement->name);
+    replacement->name[0] = 0;
+    return why;
+}
