@@ -74,7 +74,7 @@ static void prepare_parked_again(uint32_t failing)
 {
     prepare_parked();
     device_capture_end(world->device, 2);
-    vpmm_order_capture_end(world->order, device_stream(2));
+    vpmm_order_capture_recheck(world->order, device_stream(2));
     world->device->fails = CALL_EVENT_RECORD_CONTEXT;
     world->device->fails_nth = failing;
     world->device->failure = VPMM_FAILED;
@@ -181,7 +181,7 @@ static void ask_old(void)
 static void end_capture_and_poll(void)
 {
     device_capture_end(world->device, 2);
-    vpmm_order_capture_end(world->order, device_stream(2));
+    vpmm_order_capture_recheck(world->order, device_stream(2));
     (void)vpmm_order_poll(world->order);
 }
 

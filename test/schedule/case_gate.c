@@ -42,7 +42,7 @@ static void begin(int stream)
 static void end(int stream)
 {
     device_capture_end(world->device, stream);
-    vpmm_order_capture_end(world->order, device_stream(stream));
+    vpmm_order_capture_recheck(world->order, device_stream(stream));
 }
 
 static void prepare_parked(void)

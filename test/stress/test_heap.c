@@ -155,7 +155,7 @@ static void *capture(void *unused)
             (void)sched_yield();
         }
         assert_int_equal(sim_stream_end_capture(world.sim, stream, &graph), CUDA_SUCCESS);
-        vpmm_order_capture_end(world.order, handle);
+        vpmm_order_capture_recheck(world.order, handle);
         assert_int_equal(sim_graph_destroy(world.sim, graph), CUDA_SUCCESS);
         for (int i = 0; i < 20; i++)
             (void)sched_yield();

@@ -30,9 +30,9 @@ enum vpmm_status {
 
 /* Not in line: most calls of its callers do without it, and then without its registers and stack.
  */
-#define VPMM_APART __attribute__((noinline))
+#define VPMM_NOINLINE __attribute__((noinline))
 /* In line: each caller has its own, made for the constants that it passes. */
-#define VPMM_WITHIN inline __attribute__((always_inline))
+#define VPMM_INLINE inline __attribute__((always_inline))
 #define VPMM_MUST_CHECK __attribute__((warn_unused_result))
 
 /* A short English text for `status`; never NULL; any thread, also in a signal handler. */

@@ -77,7 +77,7 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
 
 /* As take_lane_for, where `lane`, which is the stream's and has its latch taken, or NULL, is not
  * enough. */
-VPMM_APART static struct vpmm_lane *
+VPMM_NOINLINE static struct vpmm_lane *
 prepare(struct vpmm_heap *heap, const struct vpmm_stream *stream, struct vpmm_lane *lane)
 {
     if (!lane || lane->n == VPMM_LANE_REGIONS) {
@@ -128,7 +128,7 @@ static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *
 /* Which of the lane's regions the request is to have, counted from 1; 0: none. Where the habit's is
  * not among them, the pool may have to put it together, and that is better than to break the habit.
  * What a stream frees comes before its later work; cudaMalloc needs it complete. */
-static VPMM_WITHIN uint32_t search(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
+static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
                                    uint64_t pages, uint64_t habit, bool is_ordered,
                                    bool *is_pending_out)
 {
@@ -148,7 +148,7 @@ static VPMM_WITHIN uint32_t search(const struct vpmm_heap *heap, const struct vp
 }
 
 /* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
-static VPMM_WITHIN uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
                                      const struct vpmm_request *request, uint64_t stream_id)
 {
     const struct vpmm_owner owner = {.bytes = request->bytes,
@@ -164,7 +164,7 @@ static VPMM_WITHIN uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *l
 }
 
 /* `stream_id` 0: cudaMalloc. */
-static VPMM_WITHIN enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_id,
+static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_id,
                                           uint64_t stream_id, uint64_t pages,
                                           const struct vpmm_request *request, uint64_t *address_out)
 {
@@ -216,9 +216,9 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
 }
 
 /* The same of whatever other streams the program has put before this one. */
-VPMM_APART static bool serve_from_followed(struct vpmm_heap *heap, uint64_t pages,
-                                           const struct vpmm_request *request,
-                                           uint64_t *address_out)
+VPMM_NOINLINE static bool serve_from_followed(struct vpmm_heap *heap, uint64_t pages,
+                                              const struct vpmm_request *request,
+                                              uint64_t *address_out)
 {
     struct vpmm_follower follower;
     if (request->mempool && vpmm_atomic_load(&request->mempool->follows_never))

@@ -225,7 +225,8 @@ vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uin
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
 /* The same of the bytes used alone, for whoever had the block from a lane; that takes no more than
  * was live before, unless the highest figures began anew, and is left out until somebody asks. */
-VPMM_APART void vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
+VPMM_NOINLINE void vpmm_mempool_note_used(const struct vpmm_heap *heap,
+                                          struct vpmm_mempool *mempool);
 static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     if (mempool && vpmm_hint_load(&mempool->is_asked))

@@ -41,7 +41,7 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
         known->of_turn =
             is_pending ? vpmm_order_of_turn(heap->order, fence, turn) : VPMM_FENCE_NONE;
     }
-    vpmm_pool_free_cached(heap->pool, number, known->of_turn, &lane->share);
+    vpmm_pool_hand_back(heap->pool, number, known->of_turn, &lane->share);
     lane->cached[i] = lane->cached[--lane->n];
 }
 

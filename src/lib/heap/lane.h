@@ -82,7 +82,7 @@ static inline struct vpmm_lane *vpmm_lane_set(struct vpmm_lane *lanes, uint64_t 
 }
 
 /* The stream's lane, with its latch; NULL: it has none. */
-static VPMM_WITHIN struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, uint64_t stream_id)
+static VPMM_INLINE struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, uint64_t stream_id)
 {
     struct vpmm_lane *set = vpmm_lane_set(lanes, stream_id);
     for (unsigned i = 0; i < VPMM_LANE_WAYS; i++) {
@@ -117,8 +117,8 @@ vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);
 
 /* Gives the stream a lane, and one that is full room; may close another stream's batch (driver).
  * `stream` NULL: the id is a context's. */
-VPMM_APART void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id,
-                                const struct vpmm_stream *stream);
+VPMM_NOINLINE void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id,
+                                   const struct vpmm_stream *stream);
 
 /* A block has become live or is freed through the lane; with the latch. */
 static inline void vpmm_lane_mark(struct vpmm_lane *lane, uint64_t mark)

@@ -300,10 +300,10 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
 void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *ticket,
                               vpmm_stream_handle handle, bool begun);
 /* After the real cuStreamEndCapture of `handle`: the capture no longer counts where that succeeded,
- * unless the stream captures again (`ended`), or else if it is known to capture no longer (`end`).
- * A stream that never began one is ignored. Driver. */
+ * unless the stream captures again (`ended`), or else if it is known to capture no longer
+ * (`recheck`). A stream that never began one is ignored. Driver. */
 void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle);
-void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle);
+void vpmm_order_capture_recheck(struct vpmm_order *order, vpmm_stream_handle handle);
 /* Whether any capture counts in any context now. */
 bool vpmm_order_has_captures(const struct vpmm_order *order);
 /* Captures counted in `context` now. */

@@ -110,7 +110,7 @@ void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handl
     uncount(order, handle, is_known ? stream.context->number : 0);
 }
 
-void vpmm_order_capture_end(struct vpmm_order *order, vpmm_stream_handle handle)
+void vpmm_order_capture_recheck(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream;
     if (!vpmm_order_stream(order, handle, &stream) && !stream.is_capturing)

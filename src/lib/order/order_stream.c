@@ -109,7 +109,7 @@ static bool is_special(vpmm_stream_handle handle)
     return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
 }
 
-VPMM_APART static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+VPMM_NOINLINE static bool is_current(const struct vpmm_order *order, const struct memo *memo)
 {
     vpmm_context_handle current;
     return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
@@ -123,8 +123,8 @@ static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, ui
 }
 
 /* The memo's stream if the driver still means it by the handle, else NULL. */
-VPMM_APART static const struct vpmm_stream *confirm(const struct vpmm_order *order,
-                                                    const struct memo *memo)
+VPMM_NOINLINE static const struct vpmm_stream *confirm(const struct vpmm_order *order,
+                                                       const struct memo *memo)
 {
     vpmm_stream_handle handle = memo->stream.handle;
     if ((is_special(handle) && !is_current(order, memo)) ||

@@ -326,8 +326,8 @@ vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uin
                        struct vpmm_pool_left *left_out);
 
 /* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. */
-void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
-                           struct vpmm_pool_share *share);
+void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
+                         struct vpmm_pool_share *share);
 
 /* ---- giving back ---- */
 

@@ -28,15 +28,15 @@ void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t
     change(&share->live_bytes, live_bytes);
 }
 
-VPMM_APART static void tally_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
-                                    uint32_t mempool, bool is_added)
+VPMM_NOINLINE static void tally_cached(struct vpmm_pool_share *share, uint64_t pages,
+                                       uint64_t bytes, uint32_t mempool, bool is_added)
 {
     const struct vpmm_tallied block = {pages, bytes, mempool};
     vpmm_tally_change(&share->tally, &block, is_added);
 }
 
 /* Most blocks change no tally: nothing is made ready for it before that is known. */
-static VPMM_WITHIN void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
+static VPMM_INLINE void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
                                      uint64_t word)
 {
     vpmm_share_change(share, 1, pages, -bytes);
@@ -44,7 +44,7 @@ static VPMM_WITHIN void count_cached(struct vpmm_pool_share *share, uint64_t pag
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), false);
 }
 
-static VPMM_WITHIN void discount_cached(struct vpmm_pool_share *share, uint64_t pages,
+static VPMM_INLINE void discount_cached(struct vpmm_pool_share *share, uint64_t pages,
                                         uint64_t bytes, uint64_t word)
 {
     vpmm_share_change(share, (uint64_t)-1, -pages, bytes);
@@ -109,8 +109,8 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
     return vpmm_atomic_load(&region->address);
 }
 
-void vpmm_pool_free_cached(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
-                           struct vpmm_pool_share *share)
+void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
+                         struct vpmm_pool_share *share)
 {
     struct vpmm_region *region = record_of(pool, number);
     struct vpmm_content content = {

@@ -19,7 +19,7 @@ static inline void add_together(vpmm_atomic64 *sum, uint64_t by)
     vpmm_hint_add(sum, by);
 }
 
-static VPMM_WITHIN void change(struct vpmm_tally *tally, const struct vpmm_tallied *block,
+static VPMM_INLINE void change(struct vpmm_tally *tally, const struct vpmm_tallied *block,
                                bool is_added, adding *add)
 {
     vpmm_atomic64 *sums = tally->by_mempool;

@@ -245,7 +245,7 @@ static struct vpmm_world *find_world(void)
     return world;
 }
 
-VPMM_APART static struct vpmm_router *enter_first(void)
+VPMM_NOINLINE static struct vpmm_router *enter_first(void)
 {
     is_inside = true;
     struct vpmm_world *world = find_world();
@@ -279,7 +279,7 @@ void vpmm_entry_passed(bool is_async)
 }
 
 /* The driver runs host functions on threads of its own: who was served once is served always. */
-VPMM_APART static bool is_refused(void)
+VPMM_NOINLINE static bool is_refused(void)
 {
     CUresult result = vpmm_context_answer();
     is_served = result == CUDA_SUCCESS;
@@ -325,7 +325,7 @@ void vpmm_leave(void)
 }
 
 /* The first call of a process makes the world, and the trace with it. */
-VPMM_APART static struct vpmm_tracing *find_tracing(void)
+VPMM_NOINLINE static struct vpmm_tracing *find_tracing(void)
 {
     is_inside = true;
     struct vpmm_world *world = find_world();

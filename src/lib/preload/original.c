@@ -134,7 +134,7 @@ void *vpmm_original_lookup(void *self, const char *name)
     return dlsym_at(find_libc_dlsym())(originals.handle, name);
 }
 
-VPMM_APART static vpmm_code *find_at(enum vpmm_api api)
+VPMM_NOINLINE static vpmm_code *find_at(enum vpmm_api api)
 {
     if (!vpmm_original_find())
         return NULL;

@@ -15,7 +15,7 @@ static vpmm_event_handle event_of(CUevent event)
 /* ---- records ---- */
 
 /* False: nobody needs to know, and `recorded` need not follow. */
-static VPMM_WITHIN bool recording(CUevent event, vpmm_stream_handle stream,
+static VPMM_INLINE bool recording(CUevent event, vpmm_stream_handle stream,
                                   struct vpmm_event_points *points_out)
 {
     const struct vpmm_order *order = vpmm_order_present();
@@ -27,7 +27,7 @@ static VPMM_WITHIN bool recording(CUevent event, vpmm_stream_handle stream,
     return true;
 }
 
-static VPMM_WITHIN CUresult recorded(CUevent event, struct vpmm_event_points *points,
+static VPMM_INLINE CUresult recorded(CUevent event, struct vpmm_event_points *points,
                                      CUresult result)
 {
     struct vpmm_order *order = vpmm_order_present();
@@ -72,7 +72,7 @@ CUresult vpmm_wrap_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, u
 /* ---- waits ---- */
 
 /* False: there is nothing to learn. */
-static VPMM_WITHIN bool waiting(CUevent event, struct vpmm_event_points *points_out)
+static VPMM_INLINE bool waiting(CUevent event, struct vpmm_event_points *points_out)
 {
     struct vpmm_order *order = vpmm_order_present();
     if (!order || !vpmm_order_has_pending(order))
@@ -81,7 +81,7 @@ static VPMM_WITHIN bool waiting(CUevent event, struct vpmm_event_points *points_
     return points_out->n != 0;
 }
 
-static VPMM_WITHIN CUresult waited(CUevent event, vpmm_stream_handle stream,
+static VPMM_INLINE CUresult waited(CUevent event, vpmm_stream_handle stream,
                                    const struct vpmm_event_points *points, CUresult result)
 {
     struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;

@@ -60,7 +60,7 @@ static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handl
     return is_served;
 }
 
-static VPMM_WITHIN CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
+static VPMM_INLINE CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
 {
     CUresult result;
     if (serve(call, address, NULL, &result))
@@ -68,7 +68,7 @@ static VPMM_WITHIN CUresult release_waiting(struct vpmm_call *call, CUdeviceptr 
     return VPMM_ORIGINAL(cuMemFree_v2, address);
 }
 
-static VPMM_WITHIN CUresult release_async(struct vpmm_call *call, CUdeviceptr address,
+static VPMM_INLINE CUresult release_async(struct vpmm_call *call, CUdeviceptr address,
                                           CUstream stream)
 {
     CUresult result;
@@ -77,7 +77,7 @@ static VPMM_WITHIN CUresult release_async(struct vpmm_call *call, CUdeviceptr ad
     return VPMM_ORIGINAL(cuMemFreeAsync, address, stream);
 }
 
-static VPMM_WITHIN CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address,
+static VPMM_INLINE CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address,
                                                CUstream stream)
 {
     CUresult result;
@@ -88,7 +88,7 @@ static VPMM_WITHIN CUresult release_async_ptsz(struct vpmm_call *call, CUdevicep
 
 /* The wrapper `name`: `body`, which is recorded where there is a trace. */
 #define FREES(name, parameters, body, ...)                                                         \
-    VPMM_APART static CUresult name##_recorded parameters                                          \
+    VPMM_NOINLINE static CUresult name##_recorded parameters                                       \
     {                                                                                              \
         struct vpmm_call call;                                                                     \
         if (!vpmm_call_begin_free(&call, address))                                                 \

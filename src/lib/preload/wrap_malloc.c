@@ -101,7 +101,7 @@ static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_ou
 /* The wrapper `name`: `body` with the call in front of `arguments`, which is recorded where there
  * is a trace, as one of `asked` bytes. */
 #define ALLOCATES(name, parameters, asked, body, ...)                                              \
-    VPMM_APART static CUresult name##_recorded parameters                                          \
+    VPMM_NOINLINE static CUresult name##_recorded parameters                                       \
     {                                                                                              \
         struct vpmm_call call;                                                                     \
         if (!vpmm_call_begin(&call))                                                               \
@@ -114,7 +114,7 @@ static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_ou
         return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
     }
 
-static VPMM_WITHIN CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
+static VPMM_INLINE CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
 {
     struct answer answer =
         serve(call, (struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
@@ -162,7 +162,7 @@ static struct answer serve_rows(struct vpmm_call *call, CUdeviceptr *address_out
     return answer;
 }
 
-static VPMM_WITHIN CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *address_out,
                                           size_t *pitch_out, size_t width_bytes, size_t height,
                                           unsigned element_bytes)
 {
@@ -198,7 +198,7 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
     return result;
 }
 
-static VPMM_WITHIN CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out,
                                            size_t bytes, CUstream stream)
 {
     struct answer answer =
@@ -214,7 +214,7 @@ static VPMM_WITHIN CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *
 ALLOCATES(cuMemAllocAsync, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
           allocate_async, address_out, bytes, stream)
 
-static VPMM_WITHIN CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
                                                 size_t bytes, CUstream stream)
 {
     struct answer answer =
@@ -237,7 +237,7 @@ static struct answer serve_from(struct vpmm_call *call, CUdeviceptr *address_out
     return serve_async(call, pool ? address_out : NULL, bytes, pool, stream);
 }
 
-static VPMM_WITHIN CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out,
                                           size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     struct answer answer =
@@ -254,7 +254,7 @@ ALLOCATES(cuMemAllocFromPoolAsync,
           (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
           allocate_from, address_out, bytes, pool, stream)
 
-static VPMM_WITHIN CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
                                                size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     struct answer answer =

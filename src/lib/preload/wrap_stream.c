@@ -136,7 +136,7 @@ static CUresult capture_ended(vpmm_stream_handle handle, CUresult result)
     if (result == CUDA_SUCCESS)
         vpmm_order_capture_ended(vpmm_router_order(router), handle);
     else
-        vpmm_order_capture_end(vpmm_router_order(router), handle);
+        vpmm_order_capture_recheck(vpmm_router_order(router), handle);
     vpmm_leave();
     return result;
 }

@@ -320,8 +320,8 @@ static void take_own_chunk(struct vpmm_recorder *recorder, struct vpmm_recorder_
 }
 
 /* A chunk with room for an entry of `ns`. False: there is none. */
-VPMM_APART static bool begin_chunk(struct vpmm_recorder *recorder,
-                                   struct vpmm_recorder_writer *writer, uint64_t ns)
+VPMM_NOINLINE static bool begin_chunk(struct vpmm_recorder *recorder,
+                                      struct vpmm_recorder_writer *writer, uint64_t ns)
 {
     int saved_errno = errno, cancelling;
     bool is_first = writer->thread == 0;

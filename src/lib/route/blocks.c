@@ -48,10 +48,10 @@ static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, struct v
 }
 
 /* A thread that is cancelled in here would leave counts that others wait for. */
-VPMM_APART static enum vpmm_free_answer free_slowly(struct vpmm_router *router,
-                                                    struct vpmm_heap *heap, uint64_t address,
-                                                    vpmm_stream_handle handle, bool may_doubt,
-                                                    enum vpmm_status *status_out)
+VPMM_NOINLINE static enum vpmm_free_answer free_slowly(struct vpmm_router *router,
+                                                       struct vpmm_heap *heap, uint64_t address,
+                                                       vpmm_stream_handle handle, bool may_doubt,
+                                                       enum vpmm_status *status_out)
 {
     bool could_be_cancelled = vpmm_cancel_hold();
     enum vpmm_free_answer answer =

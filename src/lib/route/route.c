@@ -176,7 +176,7 @@ static void end_with(struct vpmm_heap *heap, const struct vpmm_request *request)
         vpmm_heap_context_gone(heap, vpmm_context_id(request->context));
 }
 
-VPMM_APART static enum vpmm_route
+VPMM_NOINLINE static enum vpmm_route
 serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint64_t *address_out)
 {
     struct caller caller = {0};

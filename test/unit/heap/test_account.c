@@ -151,7 +151,7 @@ static void test_capture_keeps_what_it_must(void **state)
     CUgraph graph;
     assert_int_equal(sim_stream_end_capture(f.sim, captured, &graph), CUDA_SUCCESS);
     assert_non_null(graph);
-    vpmm_order_capture_end(f.order, (vpmm_stream_handle)captured);
+    vpmm_order_capture_recheck(f.order, (vpmm_stream_handle)captured);
     assert_int_equal(vpmm_heap_synchronize(f.heap), VPMM_OK);
     assert_account(&f, 0, 0, 5);
     assert_int_equal(sim_graph_destroy(f.sim, graph), CUDA_SUCCESS);

@@ -272,7 +272,7 @@ static void test_free_during_a_capture_is_parked(void **state)
     assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     CUgraph graph;
     assert_int_equal(sim_stream_end_capture(f.sim, a, &graph), CUDA_SUCCESS);
-    vpmm_order_capture_end(f.order, (vpmm_stream_handle)a);
+    vpmm_order_capture_recheck(f.order, (vpmm_stream_handle)a);
     assert_int_equal(sim_graph_destroy(f.sim, graph), CUDA_SUCCESS);
     vpmm_heap_reap(f.heap);
     (void)sim_drain(f.sim);

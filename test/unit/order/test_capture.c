@@ -62,7 +62,7 @@ static void begin_capture(int stream)
 static void end_capture(int stream)
 {
     fake_capture(&fake, stream, false);
-    vpmm_order_capture_end(order, fake_stream(stream));
+    vpmm_order_capture_recheck(order, fake_stream(stream));
 }
 
 static void test_capture_parks(void **state)
@@ -109,14 +109,14 @@ static void test_captures_are_counted(void **state)
     begin_capture(0);
     begin_capture(1);
     assert_int_equal(vpmm_context_captures(context), 2);
-    vpmm_order_capture_end(order, fake_stream(2));
-    vpmm_order_capture_end(order, fake_stream(0));
+    vpmm_order_capture_recheck(order, fake_stream(2));
+    vpmm_order_capture_recheck(order, fake_stream(0));
     assert_int_equal(vpmm_context_captures(context), 2);
     end_capture(0);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
     end_capture(1);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
-    vpmm_order_capture_end(order, fake_stream(1));
+    vpmm_order_capture_recheck(order, fake_stream(1));
     assert_int_equal(vpmm_context_captures(context), 0);
 }
 
@@ -176,7 +176,7 @@ static void test_capture_of_a_stream_that_cannot_be_told(void **state)
     vpmm_order_capture_began(order, ticket, fake_stream(3), true);
     assert_true(vpmm_order_has_captures(order));
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
-    vpmm_order_capture_end(order, fake_stream(3));
+    vpmm_order_capture_recheck(order, fake_stream(3));
     assert_true(vpmm_order_has_captures(order));
     vpmm_order_capture_ended(order, fake_stream(3));
     assert_false(vpmm_order_has_captures(order));

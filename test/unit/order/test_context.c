@@ -201,7 +201,7 @@ static void test_death_ends_captures(void **state)
     vpmm_order_capture_began(order, ticket, fake_stream(0), true);
     destroy(0);
     assert_int_equal(vpmm_context_captures(ticket), 0);
-    vpmm_order_capture_end(order, fake_stream(0));
+    vpmm_order_capture_recheck(order, fake_stream(0));
     assert_int_equal(vpmm_context_captures(ticket), 0);
 }
 

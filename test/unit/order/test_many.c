@@ -133,14 +133,14 @@ static void the_gate_opens_after_the_last_of_many_captures(void **state)
     /* One that was not begun, one that nobody knows of. */
     vpmm_order_capture_began(order, vpmm_order_capture_begin(order, handle_of(CAPTURES)),
                              handle_of(CAPTURES), false);
-    vpmm_order_capture_end(order, handle_of(CAPTURES));
+    vpmm_order_capture_recheck(order, handle_of(CAPTURES));
     assert_int_equal(vpmm_context_captures(context), CAPTURES);
     for (unsigned i = 0; i < CAPTURES; i++) {
         vpmm_stream_handle next = handle_of(i * 37 % CAPTURES);
         assert_true(vpmm_order_has_captures(order));
         if (i % 2)
             vpmm_order_stream_gone(order, next);
-        vpmm_order_capture_end(order, next);
+        vpmm_order_capture_recheck(order, next);
         assert_int_equal(vpmm_context_captures(context), CAPTURES - 1 - i);
     }
     assert_false(vpmm_order_has_captures(order));

@@ -105,7 +105,7 @@ static void nothing_is_learnt_beside_the_beginning_of_a_capture(void **state)
     assert_int_equal(fake.n_ids, n_ids);
     vpmm_order_capture_began(order, ticket, fake_stream(0), true);
     fake_capture(&fake, 0, false);
-    vpmm_order_capture_end(order, fake_stream(0));
+    vpmm_order_capture_recheck(order, fake_stream(0));
     assert_false(fake_known(order, 0).is_capturing);
     assert_non_null(recall(0));
 }

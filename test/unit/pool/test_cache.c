@@ -94,7 +94,7 @@ static void the_pool_serves_nobody_with_it(void **state)
     assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
     assert_int_equal(world_try(&w, 4, 1, 0, NULL, &other), VPMM_NOT_FOUND);
     assert_int_equal(vpmm_pool_releasable_pages(w.pool), 0);
-    vpmm_pool_free_cached(w.pool, number, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, number, VPMM_FENCE_NONE, &share);
     assert_int_equal(world_malloc(&w, 4, 2), page);
 }
 
@@ -134,7 +134,7 @@ static void totals_are_sums_over_all_caches(void **state)
     assert_int_equal(world_totals(&w).live_bytes, 0);
     assert_int_equal(world_totals(&w).free_pages, 7);
     assert_null(vpmm_pool_audit(w.pool));
-    vpmm_pool_free_cached(w.pool, live.number, VPMM_FENCE_NONE, &second_share);
+    vpmm_pool_hand_back(w.pool, live.number, VPMM_FENCE_NONE, &second_share);
     assert_int_equal(world_totals(&w).free_pages, 7);
     assert_null(vpmm_pool_audit(w.pool));
 }
@@ -197,8 +197,8 @@ static void given_back_complete_it_merges(void **state)
     uint32_t first = cache(p, world_fence(&w, 1), 1);
     uint32_t second = cache(q, world_fence(&w, 1), 1);
     assert_string_equal(world_layout(&w), "[-4][-3]");
-    vpmm_pool_free_cached(w.pool, first, VPMM_FENCE_NONE, &share);
-    vpmm_pool_free_cached(w.pool, second, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, first, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, second, VPMM_FENCE_NONE, &share);
     assert_string_equal(world_layout(&w), "[-7]");
     assert_int_equal(world_malloc(&w, 7, 2), p);
 }
@@ -210,7 +210,7 @@ static void given_back_pending_it_is_its_streams_alone(void **state)
     uint64_t other;
     vpmm_fence fence = world_fence(&w, 1);
     uint32_t number = cache(page, fence, 1);
-    vpmm_pool_free_cached(w.pool, number, vpmm_pool_cached_fence(w.pool, number), &share);
+    vpmm_pool_hand_back(w.pool, number, vpmm_pool_cached_fence(w.pool, number), &share);
     assert_int_equal(world_try(&w, 4, 2, 0, NULL, &other), VPMM_NOT_FOUND);
     assert_int_equal(world_malloc(&w, 4, 1), page);
 }

@@ -75,8 +75,8 @@ static void what_is_left_at_either_side_stays_cached(void **state)
     assert_null(vpmm_pool_audit(w.pool));
     assert_int_equal(world_try(&w, 2, 1, 0, NULL, &other), VPMM_NOT_FOUND);
     for (uint32_t i = 0; i < 2; i++)
-        vpmm_pool_free_cached(w.pool, left.pieces[i].number,
-                              vpmm_pool_cached_fence(w.pool, left.pieces[i].number), &share);
+        vpmm_pool_hand_back(w.pool, left.pieces[i].number,
+                            vpmm_pool_cached_fence(w.pool, left.pieces[i].number), &share);
     assert_int_equal(world_malloc(&w, 2, 1), page);
 }
 

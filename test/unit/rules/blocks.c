@@ -280,6 +280,6 @@ void gated_capture_end(struct fixture *fixture, CUstream stream)
     SAME(CUDA_SUCCESS, sim_stream_is_capturing(fixture->sim, stream, &status));
     SAME(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
     SAME(CUDA_SUCCESS, sim_stream_end_capture(fixture->sim, stream, &graph));
-    vpmm_order_capture_end(fixture->order, (vpmm_stream_handle)stream);
+    vpmm_order_capture_recheck(fixture->order, (vpmm_stream_handle)stream);
     SAME(CUDA_SUCCESS, sim_graph_destroy(fixture->sim, graph));
 }
