@@ -95,7 +95,7 @@ struct memo {
     struct vpmm_stream stream;
 };
 
-#define MEMOS 4u
+#define MEMOS 16u
 
 static struct memo *memo_of(vpmm_stream_handle handle)
 {

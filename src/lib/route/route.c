@@ -209,31 +209,38 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     return route;
 }
 
-/* The loop of every program that frees what it allocates again: decided as `serve` would, from what
- * is known already. */
-static bool serve_from_cache(struct vpmm_router *router, const struct vpmm_route_request *request,
-                             uint64_t *address_out)
+/* Decided as `serve` would, from what is known already. `named` NULL: the device's current one. */
+static VPMM_INLINE bool serve_warm(struct vpmm_router *router, uint64_t bytes,
+                                   vpmm_stream_handle handle, struct vpmm_mempool *named,
+                                   int pool_device, uint64_t *address_out)
 {
-    if (!request->is_async || request->names_explicit_pool)
-        return false;
-    const struct vpmm_stream *stream = vpmm_order_recall(router->order, request->stream);
+    const struct vpmm_stream *stream = vpmm_order_recall(router->order, handle);
     if (!stream)
         return false;
     int number = vpmm_context_device(stream->context);
     struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
-    struct vpmm_mempool *mempool = mempool_of(request, number, device);
-    const struct vpmm_request wanted = {request->bytes, stream->context, stream, mempool, NULL};
-    bool is_limited = !mempool || mempool->limit_bytes != 0;
-    return heap && request->bytes >= device->threshold_bytes && !is_limited &&
-           vpmm_heap_malloc_cached(heap, &wanted, address_out);
+    struct vpmm_mempool *mempool = named ? named : vpmm_atomic_load(&device->current);
+    if (!heap || bytes < device->threshold_bytes || !mempool || mempool->limit_bytes ||
+        (named && pool_device != number))
+        return false;
+    const struct vpmm_request wanted = {bytes, stream->context, stream, mempool, NULL};
+    return vpmm_heap_malloc_cached(heap, &wanted, address_out);
+}
+
+bool vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes, vpmm_stream_handle stream,
+                             uint64_t *address_out)
+{
+    return !vpmm_router_is_small(router, bytes) &&
+           serve_warm(router, bytes, stream, NULL, 0, address_out);
 }
 
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out)
 {
-    if (!vpmm_router_is_small(router, request->bytes) &&
-        serve_from_cache(router, request, address_out))
+    if (request->mempool && !vpmm_router_is_small(router, request->bytes) &&
+        serve_warm(router, request->bytes, request->stream, request->mempool, request->pool_device,
+                   address_out))
         return VPMM_ROUTE_POOL;
     /* A thread that is cancelled in there would leave counts that others wait for. */
     bool could_be_cancelled = vpmm_cancel_hold();

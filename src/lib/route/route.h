@@ -107,6 +107,11 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
 /* Counts a request that the router need not be asked about, because the driver refuses it. */
 void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason);
 
+/* The loop of every program that frees what it allocates again: serves a cudaMallocAsync that names
+ * no memory pool from what its stream freed, where nothing has to be found out for that. False: to
+ * be asked of vpmm_router_malloc. */
+bool vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes, vpmm_stream_handle stream,
+                             uint64_t *address_out);
 /* Serves the request (POOL and an address), or says why the original function must. LIMITED and
  * POOL_LIMIT: nobody is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,

@@ -71,12 +71,21 @@ enum vpmm_route sync_malloc(uint64_t bytes)
     return route;
 }
 
+enum vpmm_route routed(const struct vpmm_route_request *request, uint64_t *address_out)
+{
+    bool may_be_warm = request->is_async && !request->mempool && !request->names_explicit_pool;
+    if (may_be_warm &&
+        vpmm_router_malloc_warm(fixture.router, request->bytes, request->stream, address_out))
+        return VPMM_ROUTE_POOL;
+    return vpmm_router_malloc(fixture.router, request, address_out);
+}
+
 enum vpmm_route async_malloc(uint64_t bytes, int stream)
 {
     const struct vpmm_route_request request = {
         .bytes = bytes, .is_async = true, .stream = fake_stream(stream)};
     uint64_t address = 0;
-    enum vpmm_route route = vpmm_router_malloc(fixture.router, &request, &address);
+    enum vpmm_route route = routed(&request, &address);
     assert_true((route == VPMM_ROUTE_POOL) == (address != 0));
     return route;
 }

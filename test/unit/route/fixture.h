@@ -31,6 +31,8 @@ int fixture_tear_down(void **state);
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 enum vpmm_route sync_malloc(uint64_t bytes);
+/* As the wrappers ask it. */
+enum vpmm_route routed(const struct vpmm_route_request *request, uint64_t *address_out);
 enum vpmm_route async_malloc(uint64_t bytes, int stream);
 /* What is written to standard error by one cudaMalloc. */
 const char *said_by_malloc(uint64_t bytes);
