@@ -31,12 +31,17 @@ static void record(uint64_t stream_id, bool is_recorded, bool has_points)
     vpmm_order_event_recorded(world->order, EVENT, &points, is_recorded);
 }
 
-static void prepare(void)
+static void prepare_unknown(void)
 {
     world = schedule_room(sizeof *world);
     world->device = device_create(1);
     expect(!vpmm_order_create(&world->device->driver, &schedule_memory, &world->order));
     vpmm_snapshots_make(world->order);
+}
+
+static void prepare(void)
+{
+    prepare_unknown();
     record(1, true, true);
 }
 
@@ -94,6 +99,8 @@ const struct schedule_case cases_snapshot[] = {
     SCHEDULE_TEST(two_records_and_a_wait, prepare, {record_first, record_second, wait_for_event},
                   check),
     SCHEDULE_TEST(a_record_without_frees, prepare,
+                  {record_second, record_third_without_frees, wait_for_event}, check),
+    SCHEDULE_TEST(a_first_record, prepare_unknown,
                   {record_second, record_third_without_frees, wait_for_event}, check),
     SCHEDULE_TEST(a_record_in_vain, prepare, {record_second, record_in_vain, wait_for_event},
                   check),

@@ -55,7 +55,7 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
         bool is_own = own && stream_id == own->id;
         had_any |= lane->n != 0 || lane->batch;
         if (lane->n && !is_own)
-            vpmm_atomic_store(&lane->is_robbed, 1);
+            vpmm_lane_rob(lane);
         vpmm_lane_empty(heap, lane);
         if (lane->batch && can_record_on(own, stream_id))
             own_fence = vpmm_lane_detach(lane);

@@ -45,7 +45,6 @@ struct vpmm_heap {
     vpmm_atomic32 is_tight;
     vpmm_atomic64 last_allocation_id;
     vpmm_atomic64 mallocs, frees, habit_hits, fits, revives, stitches, grows;
-    vpmm_atomic32 n_crowded; /* requests for whose robbed lane the pool had nothing */
     vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes, decayed_bytes;

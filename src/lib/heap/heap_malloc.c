@@ -175,39 +175,19 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
     }
 }
 
-/* Whether threads meet at the lock because each takes from the others' lanes what was taken from
- * its own. */
-static bool is_crowded(const struct vpmm_serving *serving)
-{
-    struct vpmm_heap *heap = serving->heap;
-    if (vpmm_lock_try(&heap->lock)) {
-        vpmm_lock_give(&heap->lock);
-        return false;
-    }
-    return serving->view.follower.stream_id &&
-           vpmm_lane_was_robbed(heap, serving->view.follower.stream_id);
-}
-
-#define CROWDED_MIN 16u
-
-/* What was taken from the stream's lane lies in the pool, unless somebody has it: then there are
- * too few blocks for so many threads, and now and then another one is made, as far as memory may be
- * spared. */
-static enum vpmm_status serve_in_crowd(struct vpmm_serving *serving, uint64_t *address_out)
+/* Streams that hand one block back and forth never find it in their own lanes. Who lost it again
+ * and again gets another block of that size, as far as memory may be spared for that. */
+static enum vpmm_status serve_victim(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
     struct vpmm_pool_totals totals;
     uint64_t address;
-    enum vpmm_status status = vpmm_serving_fit(serving, address_out);
-    if (status != VPMM_NOT_FOUND || !serving->want.may_spare)
-        return status;
-    if ((vpmm_atomic_add(&heap->n_crowded, 1) + 1) % CROWDED_MIN)
-        return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
-    uint64_t held_max =
-        totals.live_pages_peak + totals.live_pages_peak * heap->params.spare_percent / 100;
+    uint64_t spare = totals.live_pages_peak * heap->params.spare_percent / 100;
+    uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
+    uint64_t held_max = totals.live_pages_peak + (spare > slack ? spare : slack);
     if (totals.held_pages + serving->want.pages > held_max ||
         vpmm_edit_plan(heap, NULL, serving->want.pages, &address, NULL))
         return VPMM_NOT_FOUND;
@@ -229,8 +209,9 @@ static bool is_cautious(const struct vpmm_serving *serving)
 static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *address_out)
 {
     enum vpmm_status status = VPMM_NOT_FOUND;
-    if (is_crowded(serving))
-        status = serve_in_crowd(serving, address_out);
+    if (serving->want.may_spare &&
+        vpmm_lane_is_victim(serving->heap, serving->view.follower.stream_id, serving->want.pages))
+        status = serve_victim(serving, address_out);
     if (status != VPMM_NOT_FOUND)
         return status;
     if (!is_cautious(serving)) {

@@ -127,14 +127,26 @@ enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap, const struct vpmm_want 
     return status;
 }
 
-bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id)
+/* So often a stream loses its block before it gets another one. */
+#define ROBBED_MIN 16u
+
+void vpmm_lane_rob(struct vpmm_lane *lane)
 {
-    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
+    uint32_t pages = lane->cached[lane->n - 1].pages;
+    lane->n_robbed = pages == lane->robbed_pages ? lane->n_robbed + 1 : 1;
+    lane->robbed_pages = pages;
+}
+
+bool vpmm_lane_is_victim(struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages)
+{
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
     if (!lane)
         return false;
-    bool was_robbed = vpmm_atomic_exchange(&lane->is_robbed, 0) != 0;
+    bool is_victim = lane->n_robbed >= ROBBED_MIN && lane->robbed_pages == pages;
+    if (is_victim)
+        lane->n_robbed = 0;
     vpmm_lane_give(lane);
-    return was_robbed;
+    return is_victim;
 }
 
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane)

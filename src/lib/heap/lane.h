@@ -52,8 +52,10 @@ struct vpmm_lane {
     uint64_t joined_pages;        /* of all those frees */
     vpmm_atomic64 layout;         /* its part of the device's: habit.h */
     struct vpmm_pool_share share; /* requests on other lanes read the layout and how it begins */
-    vpmm_atomic32 is_robbed;      /* what it held went to the pool for somebody else's request */
-    uint64_t next_id, end_id;     /* numbers for allocations, set aside for this lane */
+    /* How often in turn another stream's request emptied it while its youngest region had so many
+     * pages. */
+    uint32_t n_robbed, robbed_pages;
+    uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
     struct vpmm_lane *next; /* of those that have had a stream */
     struct vpmm_cached cached[VPMM_LANE_REGIONS];
@@ -109,8 +111,11 @@ bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t addre
 VPMM_MUST_CHECK enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap,
                                                  const struct vpmm_want *want, uint64_t address);
 
-/* Whether another's request emptied the stream's lane since the last such question. */
-bool vpmm_lane_was_robbed(struct vpmm_heap *heap, uint64_t stream_id);
+/* Another stream's request is about to empty the lane; with the latch. */
+void vpmm_lane_rob(struct vpmm_lane *lane);
+/* Whether the stream was robbed of a block of so many pages again and again; then the count begins
+ * anew. */
+bool vpmm_lane_is_victim(struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages);
 
 /* The lane's batch, which no free joins from now on; with the latch. */
 vpmm_fence vpmm_lane_detach(struct vpmm_lane *lane);

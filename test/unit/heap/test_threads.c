@@ -231,108 +231,56 @@ static void test_a_busy_host_does_not_shorten_the_patience(void **state)
 
 /* ---- streams that rob one another ---- */
 
-struct holder {
-    struct vpmm_heap *heap;
-    const struct vpmm_lane *lane;
-    vpmm_atomic32 holds;
-};
+#define ROUNDS 100
 
-/* Keeps the lock until somebody who could not have it has asked whether the lane was robbed. */
-static void *hold_lock(void *argument)
+/* Streams that take and free a block in turn, twice of one size and twice of the other; what was
+ * held at most, in pages. */
+static uint64_t held_by_turns(uint64_t slack_pages, unsigned n_streams, const uint64_t pages[2],
+                              uint64_t *n_hits_out)
 {
-    struct holder *holder = argument;
-    vpmm_lock_take(&holder->heap->lock);
-    vpmm_atomic_store(&holder->holds, 1);
-    while (vpmm_atomic_load(&holder->lane->is_robbed))
-        sched_yield();
-    vpmm_lock_give(&holder->heap->lock);
-    return NULL;
-}
-
-static struct vpmm_lane *lane_of(struct fixture *f, CUstream stream)
-{
-    struct vpmm_stream known;
-    assert_int_equal(vpmm_order_stream(f->order, (vpmm_stream_handle)stream, &known), VPMM_OK);
-    struct vpmm_lane *lane = vpmm_lane_take_of(f->heap->lanes, known.id);
-    assert_non_null(lane);
-    vpmm_lane_give(lane);
-    return lane;
-}
-
-static uint64_t malloc_in_crowd(struct fixture *f, uint64_t pages, CUstream stream)
-{
-    struct holder holder = {.heap = f->heap, .lane = lane_of(f, stream)};
-    pthread_t thread;
-    assert_true(vpmm_atomic_load(&holder.lane->is_robbed));
-    assert_int_equal(pthread_create(&thread, NULL, hold_lock, &holder), 0);
-    while (!vpmm_atomic_load(&holder.holds))
-        sched_yield();
-    uint64_t p = fixture_malloc(f, pages, stream);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    return p;
-}
-
-/* Three streams, of which the last one's request has emptied the others' lanes. What is returned
- * stays live, so that no request meets a layout again. */
-static uint64_t rob(struct fixture *f, CUstream streams[3], uint64_t pages)
-{
+    struct fixture f;
     struct fixture_params params;
+    CUstream streams[4];
     fixture_params_cache(&params);
     params.sim.eager = true;
-    fixture_setup(f, &params);
-    uint64_t p[2];
-    for (int i = 0; i < 3; i++)
-        streams[i] = fixture_stream(f, CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < 2; i++)
-        p[i] = fixture_malloc(f, pages, streams[i]);
-    uint64_t kept = fixture_malloc(f, 100, NULL);
-    for (int i = 0; i < 2; i++)
-        fixture_free(f, p[i], streams[i]);
-    fixture_cycle(f, pages, streams[2]);
-    return kept;
-}
-
-static void test_who_was_robbed_robs_nobody(void **state)
-{
-    (void)state;
-    struct fixture f;
-    CUstream streams[3];
-    uint64_t kept = rob(&f, streams, 4);
-    uint64_t p = malloc_in_crowd(&f, 4, streams[0]);
-    uint64_t hits = fixture_hits(&f);
-    uint64_t q = fixture_malloc(&f, 4, streams[2]);
-    assert_int_equal(fixture_hits(&f), hits + 1);
-    fixture_free(&f, p, streams[0]);
-    fixture_free(&f, q, streams[2]);
-    fixture_free(&f, kept, NULL);
-    fixture_teardown(&f);
-}
-
-/* The pages that are made where the third of three streams has the last of two blocks. */
-static uint64_t made_for_a_crowd(uint64_t spare_percent, uint32_t n_crowded)
-{
-    struct fixture f;
-    CUstream streams[3];
-    uint64_t kept = rob(&f, streams, 4);
-    f.heap->params.spare_percent = spare_percent;
-    vpmm_atomic_store(&f.heap->n_crowded, n_crowded);
-    uint64_t p = malloc_in_crowd(&f, 4, streams[0]);
+    params.heap.spare_percent = 0;
+    params.heap.slack_bytes = slack_pages * (16 * MIB);
+    fixture_setup(&f, &params);
+    assert_int_equal(f.page_bytes, 16 * MIB);
+    for (unsigned i = 0; i < n_streams; i++)
+        streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    for (unsigned i = 0; i < ROUNDS * n_streams; i++)
+        fixture_cycle(&f, pages[i / n_streams / 2 % 2], streams[i % n_streams]);
     uint64_t held = fixture_totals(&f).held_pages;
-    uint64_t q = malloc_in_crowd(&f, 4, streams[1]);
-    uint64_t made = fixture_totals(&f).held_pages - held;
-    fixture_free(&f, p, streams[0]);
-    fixture_free(&f, q, streams[1]);
-    fixture_free(&f, kept, NULL);
+    *n_hits_out = fixture_hits(&f);
     fixture_teardown(&f);
-    return made;
+    return held;
 }
 
-static void test_a_crowd_gets_one_block_more_where_memory_may_be_spared(void **state)
+static void test_streams_that_rob_one_another_get_a_block_each(void **state)
 {
     (void)state;
-    assert_int_equal(made_for_a_crowd(18, 15), 4);
-    assert_int_equal(made_for_a_crowd(18, 14), 0);
-    assert_int_equal(made_for_a_crowd(3, 15), 0);
+    uint64_t n_hits;
+    assert_int_equal(held_by_turns(16, 2, (uint64_t[]){4, 4}, &n_hits), 8);
+    assert_in_range(n_hits, ROUNDS, 2 * ROUNDS);
+    assert_int_equal(held_by_turns(16, 4, (uint64_t[]){4, 4}, &n_hits), 16);
+    assert_in_range(n_hits, 2 * ROUNDS, 4 * ROUNDS);
+}
+
+static void test_no_block_is_made_beyond_what_may_be_spared(void **state)
+{
+    (void)state;
+    uint64_t n_hits;
+    assert_int_equal(held_by_turns(3, 2, (uint64_t[]){4, 4}, &n_hits), 4);
+    assert_int_equal(held_by_turns(4, 4, (uint64_t[]){4, 4}, &n_hits), 8);
+}
+
+/* A stream whose sizes change is not helped by a block of the last one. */
+static void test_only_a_block_of_one_size_again_and_again_counts(void **state)
+{
+    (void)state;
+    uint64_t n_hits;
+    assert_int_equal(held_by_turns(16, 2, (uint64_t[]){4, 3}, &n_hits), 4);
 }
 
 int main(void)
@@ -342,8 +290,9 @@ int main(void)
         cmocka_unit_test(test_add_peer_while_regions_merge),
         cmocka_unit_test(test_poll_does_not_miss_what_others_learn),
         cmocka_unit_test(test_a_busy_host_does_not_shorten_the_patience),
-        cmocka_unit_test(test_who_was_robbed_robs_nobody),
-        cmocka_unit_test(test_a_crowd_gets_one_block_more_where_memory_may_be_spared),
+        cmocka_unit_test(test_streams_that_rob_one_another_get_a_block_each),
+        cmocka_unit_test(test_no_block_is_made_beyond_what_may_be_spared),
+        cmocka_unit_test(test_only_a_block_of_one_size_again_and_again_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
