@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/plan.h"
+#include "pool/surplus.h"
 
 #include <string.h>
 
@@ -201,14 +202,16 @@ static uint64_t room_to_limit(const struct vpmm_pool *pool)
 }
 
 /* Where `place` would move extents: the same without, if moves have become so frequent that the
- * memory may be held for it. */
+ * memory may be held for it. A program that is far ahead of the device needs what is pending as
+ * much as what is live. */
 static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
                          struct vpmm_place *place)
 {
     static const struct vpmm_mix nothing;
     struct choice choice = {.pool = pool, .want = want, .moves_nothing = true};
+    uint64_t need = vpmm_pool_need_pages_high(pool);
     uint64_t peak = vpmm_atomic_load(&pool->counters.live_pages_peak);
-    uint64_t held_max = vpmm_policy_spare(&pool->params, &pool->toll, peak);
+    uint64_t held_max = vpmm_policy_spare(&pool->params, &pool->toll, need > peak ? need : peak);
     if (held_max > pool->held_pages_max)
         held_max = pool->held_pages_max;
     if (!place->harvest.extents || !want->may_spare || !held_max)

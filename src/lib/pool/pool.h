@@ -66,8 +66,8 @@ struct vpmm_pool_params {
     uint64_t page_bytes;
     uint64_t extent_pages_max; /* 0: the policy's own choice; 1: every extent one page */
     uint64_t mappings_max;     /* at most so many mappings, aliases included */
-    uint64_t spare_percent; /* of the live peak: so much more than that may be held where requests
-                               have to move extents often (0: nothing) */
+    uint64_t spare_percent;    /* of what is needed at most: so much more may be held where requests
+                                  have to move extents often (0: nothing) */
 };
 
 /* Running totals; each equals the sum over regions or extents at any time (the audit checks). */

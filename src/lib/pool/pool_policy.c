@@ -114,11 +114,11 @@ void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number)
 }
 
 uint64_t vpmm_policy_spare(const struct vpmm_pool_params *params, const struct vpmm_toll *toll,
-                           uint64_t live_pages_peak)
+                           uint64_t need_pages)
 {
     if (toll->level < MOVES_MIN * MOVE_WEIGHT || !params->spare_percent)
         return 0;
-    return live_pages_peak + live_pages_peak * params->spare_percent / 100;
+    return need_pages + need_pages * params->spare_percent / 100;
 }
 
 uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing)

@@ -42,10 +42,10 @@ struct vpmm_toll {
 void vpmm_policy_toll_take(struct vpmm_toll *toll);
 /* Request `number` has come: all that came since the last call have eased the toll. */
 void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number);
-/* How many pages may be held in all for the sake of requests that need not move extents; 0: moves
- * are rare. */
+/* How many pages may be held in all for the sake of requests that need not move extents, where so
+ * many are needed at most; 0: moves are rare. */
 uint64_t vpmm_policy_spare(const struct vpmm_pool_params *params, const struct vpmm_toll *toll,
-                           uint64_t live_pages_peak);
+                           uint64_t need_pages);
 
 /* How many pages should be created along with `missing`, because that makes fewer extents. */
 uint64_t vpmm_policy_extra(uint64_t unit, uint64_t live_pages, uint64_t missing);

@@ -117,6 +117,26 @@ static void test_a_refused_growth_is_no_tightness(void **state)
         fixture_free(&f, blocks[i], stream);
 }
 
+/* A program that is far ahead of the device needs what is pending as much as what is live. */
+static void test_the_share_is_of_what_is_pending_too(void **state)
+{
+    (void)state;
+    volatile bool gate = false;
+    set_up_with(4096 * GIB);
+    for (int i = 0; i < 5; i++) {
+        CUstream ahead = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        uint64_t p = fixture_malloc(&f, 100, ahead);
+        fixture_work(&f, ahead, p, 100, true, &gate);
+        fixture_free(&f, p, ahead);
+    }
+    struct vpmm_pool_totals totals = fixture_totals(&f);
+    assert_true(totals.held_pages > totals.live_pages_peak + totals.live_pages_peak / 2);
+    assert_int_equal(totals.moved_pages, 2 * MOVES_BEFORE);
+    assert_false(moves(stream));
+    gate = true;
+    (void)tear_down(NULL);
+}
+
 static void test_a_full_device_has_none_to_spare(void **state)
 {
     (void)state;
@@ -136,6 +156,7 @@ int main(void)
         TEST(test_requests_of_a_lane_ease_the_toll),
         TEST(test_a_refused_growth_moves_extents_after_all),
         TEST(test_a_refused_growth_is_no_tightness),
+        cmocka_unit_test(test_the_share_is_of_what_is_pending_too),
         cmocka_unit_test(test_a_full_device_has_none_to_spare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
