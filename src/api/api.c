@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* libvpmm_api.a: the public interface for programs, whether the library is preloaded or not. It
- * needs nothing of ours but that library's one symbol. */
+ * needs nothing of ours but that library's one symbol, and must not fail where that is missing. */
 #define _GNU_SOURCE
 #include "vpmm/vpmm.h"
 

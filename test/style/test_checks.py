@@ -144,11 +144,25 @@ class Words(CheckTest):
         self.assertEqual(self.complaints(words.check), [])
 
     def test_licence(self):
-        self.write("src/lib/base/a.c", "int x;\n")
-        self.write("src/lib/base/b.c", LICENCE + "int x;\n")
+        self.write("test/unit/a.c", "int x;\n")
+        self.write("test/unit/b.c", LICENCE + "int x;\n")
         self.write("scripts/run", "#!/bin/sh\n")
         self.write("scripts/good", "#!/bin/sh\n# SPDX-License-Identifier: MIT\n")
-        self.assertEqual(self.complaints(words.check), [("scripts/run", 1), ("src/lib/base/a.c", 1)])
+        self.assertEqual(self.complaints(words.check), [("scripts/run", 1), ("test/unit/a.c", 1)])
+
+    def test_opening(self):
+        for path, text, is_good in (
+                ("src/lib/base/a.c", "/* Counts. Must not lock. */\nint x;\n", True),
+                ("src/tools/cli/a.c", "/* Counts in signal handlers, so it must\n * not lock. */\nint x;\n", True),
+                ("src/lib/base/a.h", "/* Counts. */\nint x(void);\n", True),
+                ("test/unit/a.c", "int x;\n", True),
+                ("src/lib/base/a.c", "int x;\n", False),
+                ("src/lib/base/a.h", "#include <stdint.h>\n/* Counts. */\n", False),
+                ("src/lib/base/a.c", "/* Counts. */\n/* Must not lock. */\nint x;\n", False),
+                ("src/api/a.c", "\n/* Counts. Must not lock. */\nint x;\n", False)):
+            self.write(path, LICENCE + text)
+            self.assertEqual(self.complaints(words.check), [] if is_good else [(path, 2)], text)
+            os.remove(os.path.join(self.root, path))
 
 
 class Format(CheckTest):

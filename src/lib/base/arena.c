@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* Metadata memory that other processes can map: pieces of one shared file without a name. Must not
+ * use the file's descriptor before a look whether it still is that file, because programs close
+ * descriptors that they do not know. */
 #define _GNU_SOURCE
 #include "base/arena.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* A large set of small numbers, searched level by level. A search runs without a lock and in signal
+ * handlers, so it must not wait for the thread that changes the set. */
 #include "base/bits.h"
 
 #include "base/step.h"

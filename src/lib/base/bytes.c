@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Arithmetic on byte counts, and byte counts as people write them. Must not wrap around, and must
+ * not ask the program's locale. */
 #include "base/bytes.h"
 
 #include "base/text.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Why a file cannot be had, in words. Must not call strerror, which asks the locale and may
+ * allocate. */
 #include "base/fault.h"
 
 #include <errno.h>

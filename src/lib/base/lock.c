@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Locks with a rank, latches and conditions. A thread that is cancelled must not end in a wait
+ * here, because it may hold other locks. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/lock.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Maps metadata memory from the system and gives it back. Must not call malloc: the library may run
+ * inside the host program's malloc. */
 #define _DEFAULT_SOURCE
 #include "base/memory.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells whether enough address space is left for a pool's metadata. Must not use stdio, which
+ * allocates. */
 #define _GNU_SOURCE
 #include "base/space.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The text of each status code. Must not allocate: signal handlers ask, too. */
 #include "base/status.h"
 
 #define VPMM_STATUS_TEXT(name, text) [VPMM_##name] = (text),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Records of one size, found by their number. Must not move a record or give its memory back before
+ * the table ends, because readers without a lock follow any number. */
 #include "base/table.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Puts text together piece by piece in the caller's buffer. Runs in signal handlers, so it must not
+ * lock, allocate or use stdio. */
 #include "base/text.h"
 
 #include "base/bytes.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* An ordered tree over the records of a table. Must not allocate: no insertion may fail. */
 #include "base/tree.h"
 
 #include "base/step.h"

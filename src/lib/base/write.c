@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes bytes to a descriptor, and keeps the signals of a failed write away. The program must not
+ * notice such a failure: no signal, no cancelled thread, no other errno. */
 #define _GNU_SOURCE
 #include "base/write.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads the options from the environment, as no other file may. Must not write messages: complaints
+ * are returned, and the caller logs them. */
 #define _GNU_SOURCE
 #include "config/config.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads and shows the value of each kind of option. Must not guess: a value that makes no sense is
+ * refused. */
 #define _GNU_SOURCE
 #include "config/values.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes the seam from the driver's functions, and translates CUDA's errors. Must not find or load
+ * the driver itself: it is given a function that looks names up. */
 #include "driver/cuda.h"
 
 #include "base/lock.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The operations of the seam on devices, address space and extents. Must not remember anything from
+ * one call to the next. */
 #include "driver/cuda_memory.h"
 
 #include "driver/cuda.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The operations of the seam on contexts, streams and events. Must not ask a capturing stream for
+ * its id, because that ends the capture. */
 #include "driver/cuda_order.h"
 
 static enum vpmm_status context_current(void *self, vpmm_context_handle *context_out)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is live and what is pending, to the page; and the wait that ends the latter. */
+/* What is live and what is pending, to the page; and the wait that ends the latter. Must not count
+ * as reusable what belongs to a batch that is still being closed. */
 #include "heap/heap_internal.h"
 
 /* So many fences are waited for between two looks at the pool. */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The table of habits: the address that was given for a layout, a stream and a size. A habit is a
+ * hint, so it must not be relied on before the pool has said that the address can be had. */
 #include "heap/habit.h"
 
 #include "heap/heap_internal.h"

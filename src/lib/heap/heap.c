@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes a heap and ends it, adds its roots, and answers questions about it. Must not hold the
+ * heap's lock during a driver call. */
 #include "heap/heap_internal.h"
 
 #include "base/bytes.h"

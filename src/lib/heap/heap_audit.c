@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Ends the process where the pool breaks an invariant. Must not be built into the library that
+ * users get: that never ends a program. */
 #include "heap/heap_internal.h"
 
 #include <stdio.h>

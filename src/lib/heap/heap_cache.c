@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The front cache: serves mallocs from lanes and puts frees into them. Must not call the driver
+ * while it holds a latch or the heap's lock. */
 #include "heap/heap_cache.h"
 
 #include "heap/heap_internal.h"

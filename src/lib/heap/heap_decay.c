@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Decay: memory that was not needed for a while goes back to the device while the program works on.
  * A caller with a clock ends one slot of the window after another and asks for slices. Nobody waits
- * for a slice longer than for one driver call, and none is made under the lock. */
+ * for a slice longer than for one driver call. Must not make that call under the lock. */
 #include "heap/heap_internal.h"
 #include "pool/surplus.h"
 

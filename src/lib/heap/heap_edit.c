@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Carries out a plan: calls the driver without the lock, then commits or undoes. A driver call that
+ * fails must not leave anything changed that a caller can see. */
 #include "heap/heap_internal.h"
 
 #include <assert.h>

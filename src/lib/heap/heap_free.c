@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Frees a block: finds the fence of its last users, and gives the pages to the pool with it. Must
+ * not make pages reusable where nobody knows what they must wait for. */
 #include "heap/heap_internal.h"
 
 /* A context that cannot get a record has no fence: its work is waited for on the host. False beside

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a request, the cheapest way first: lane, habit, fit, revive, stitch. Must not wait on the
+ * host without bound where bare CUDA would not have waited. */
 #include "heap/heap_internal.h"
 
 #include "base/pages.h"

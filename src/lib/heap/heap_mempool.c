@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Figures and limits of memory pools, and what a synchronisation gives back of them. Must not take
+ * the heap's lock to read a figure, because each synchronisation may read one. */
 #include "base/bytes.h"
 #include "heap/heap_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Gives another device access to all that is mapped. Must not change the list of devices while an
+ * edit is under way, because an edit maps for all of them. */
 #include "heap/heap_internal.h"
 
 static bool is_mapped(enum vpmm_region_state state)

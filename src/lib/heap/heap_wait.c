@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Waits on the host for what is pending, the oldest first. Must not wait without bound for a fence
+ * that bare CUDA would not have waited for. */
 #define _POSIX_C_SOURCE 200809L
 #include "heap/heap_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The ladder: what a request tries, step by step, once memory has run out. Must not wait without
+ * bound where bare CUDA would not have waited. */
 #include "heap/heap_internal.h"
 
 /* How long a request that would otherwise fail polls for work that it must not wait for without

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Lanes: who has one, what it holds, and how that is handed back to the pool. Must not call the
+ * driver while it holds a latch or the heap's lock. */
 #include "heap/lane.h"
 
 #include "heap/heap_internal.h"

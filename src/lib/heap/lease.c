@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Leases of blocks that other processes have open, and what becomes of such a block when it is
+ * freed. Must not let anybody reuse its pages while another process has it open. */
 #include "heap/heap_internal.h"
 
 #define LEASES_MAX 16384u

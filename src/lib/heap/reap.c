@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Settles, unmaps zombies, and gives extents back to the device. Must not hold the heap's lock
+ * during a driver call. */
 #include "heap/heap_internal.h"
 
 /* So many zombies are unmapped at a time for the sake of one request. */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells the listener what the heap has done with memory. Must not be called with a lock of ours
+ * held, because the listener may take time. */
 #include "heap/heap_internal.h"
 
 static void tell(struct vpmm_heap *heap, struct vpmm_watch_event event)

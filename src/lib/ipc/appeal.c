@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Appeals for device memory between processes: names, messages and who may speak. */
+/* Appeals for device memory between processes: names, messages and who may speak. Must not hear
+ * another user, and must not wait longer than its caller allows. */
 #define _GNU_SOURCE
 #include "ipc/appeal.h"
 

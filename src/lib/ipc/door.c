@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Callers: connections that have not shown a seal yet. Must not answer a caller whose first message
+ * is no lease with the right seal. */
 #define _GNU_SOURCE
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Opens blocks of other processes, and closes them again. Must not unmap a block before the work
+ * that may use it is complete. */
 #include "base/bytes.h"
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"

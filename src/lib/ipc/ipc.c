@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes and ends the state of both sides, and makes handles of blocks. Must not start the thread or
+ * open a socket before the first block is exported. */
 #include "ipc/ipc_internal.h"
 
 #include <unistd.h>

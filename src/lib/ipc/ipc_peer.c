@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The importer's connections to exporters, and its requests over them. Must not hold the lock while
+ * it waits for a peer. */
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Answers a client: leases a block, sends its extents, takes a lease back. Must not send extents of
+ * a block that this client has not leased. */
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
 

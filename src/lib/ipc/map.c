@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Maps a block of another process as its extents arrive. Must not trust the sizes and addresses
+ * that the exporter sends. */
 #include "ipc/ipc_internal.h"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes and reads handles and messages. Must not trust a word of what it reads. */
 #include "ipc/protocol.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes the seal of a block, and compares one with it. Must not compare faster where fewer bytes
+ * are right, or a seal could be guessed byte by byte. */
 #include "ipc/seal.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The exporter's thread: lets callers in, hears clients, and ends the leases of those that are
+ * gone. Must not wait for one client while others speak. */
 #define _GNU_SOURCE
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Opens the sockets, sends messages and receives them. Must not raise SIGPIPE in the program, and
+ * must not wait past the deadline. */
 #define _GNU_SOURCE
 #include "ipc/socket.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells which user a peer is, and watches its process. Must not take for one user the number that
+ * the kernel shows for all users without a number here. */
 #define _GNU_SOURCE
 #include "ipc/socket.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes our messages, one line each, on standard error. Must not write to standard output. */
 #include "observe/log.h"
 
 #include "base/atomic.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes the region map as text or JSON. Runs in a signal handler, so it must not lock, allocate or
+ * call the driver. */
 #include "observe/observe_dump.h"
 
 #include "base/text.h"

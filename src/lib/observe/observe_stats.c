@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes the statistics as one table or one JSON object. Runs while the process ends, so it must
+ * not lock, allocate or call the driver. */
 #include "observe/observe_stats.h"
 
 #include "base/text.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The fence of a free whose stream or context the driver does not tell. It makes no record: what is
- * parked is recorded by whoever polls next. */
+/* The fence of a free whose stream or context the driver does not tell. Must not make a record:
+ * what is parked is recorded by whoever polls next. */
 #include "order/order_internal.h"
 
 enum vpmm_status vpmm_order_fence_all(struct vpmm_order *order, vpmm_fence *fence_out)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Batches: opens the fence that frees of a stream share, and closes it with an event. A failed
+ * record must not lose the fence: what is parked in the context then stands for it. */
 #include "order/order_internal.h"
 
 /* While a slot is open, `queue` leads backwards in the list of open ones, and `next` forwards. */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Fences: the slot of each, what it stands for, and whether it is complete. Slots are read without
+ * the lock, so what one says must not be believed before its number was read again. */
 #include "order/order_internal.h"
 
 #define SLOT_BITS 24

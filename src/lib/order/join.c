@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Joined fences: lists of fences that all have to be complete. A list must not change once it is
+ * made, because readers walk along it without the lock. */
 #include "order/order_internal.h"
 
 /* A joined fence is an unchanging list: one part that is not joined, or was open, and the rest,

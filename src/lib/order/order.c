@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes the order of a process and ends it. Must not touch an event whose context is gone. */
 #define _POSIX_C_SOURCE 200809L
 #include "order/order_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The capture gate: counts the captures under way. Must not let a capture begin while the record of
+ * a context is being made. */
 #include "order/order_internal.h"
 
 bool vpmm_gate_is_open(const struct vpmm_order *order)

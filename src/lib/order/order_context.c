@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Contexts: the record of each, its birth and its death. Must not take the record of a context that
+ * has ended for a later one with the same handle. */
 #include "order/order_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The events that fences use again and again: made, taken, pinned and given back. Must not destroy
+ * an event of a context that is ending or gone. */
 #include "order/order_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Streams: which one a handle means in the calling thread, and its id. Must not ask a capturing
+ * stream for its id, because that ends the capture. */
 #include "order/order_internal.h"
 
 /* Own ids never meet those of a driver. */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Waits for fences on the host, and makes streams wait for them. Must not hold a lock during a
+ * driver call, and must not end a capture. */
 #define _POSIX_C_SOURCE 200809L
 #include "order/order_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Asks the driver which fences are complete by now, and has parked ones recorded. Must not wait for
+ * a fence, and must not hold the lock while the driver is asked. */
 #include "order/order_internal.h"
 
 /* With fewer fences that are not known complete nobody looks for the sake of their events. */

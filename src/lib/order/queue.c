@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Queues: the recorded fences of one stream in one context, in the order of their records. Must not
+ * complete a fence whose record began after the one that is known complete. */
 #include "order/order_internal.h"
 
 static uint32_t *bucket_of(struct vpmm_order *order, uint32_t context, uint64_t stream_id)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Records events for fences, of a stream or of a whole context. Must not publish a fence before its
+ * record has succeeded, because CUDA calls an event complete that was never recorded. */
 #include "order/order_internal.h"
 
 #include <assert.h>

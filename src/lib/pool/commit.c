@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Ends a plan: commits what was carried out, or abandons it. Must not fail: the plan has reserved
+ * all records that this needs. */
 #include "pool/plan.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Keeps the books of extents: where each is mapped, and which of these places is its home. Must not
+ * forget an extent that an old address still shows. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds free pages that serve a request where they lie. Must not move an extent, and must not take
+ * pages whose fence the request does not come after. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

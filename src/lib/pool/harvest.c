@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Lists the extents that could be harvested, and walks over those that a request may have. An entry
+ * may be out of date, so it must not be handed out before another look at its regions. */
 #include "pool/pool_internal.h"
 
 #include "pool/pool_policy.h"

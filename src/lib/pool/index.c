@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Keeps free regions and zombies in trees by size, fence and age. The key of a region must not
+ * change while the region is in a tree. */
 #include "pool/pool_internal.h"
 
 #include <stddef.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes a plan of what was chosen, and makes everything in transit busy. Must not change a region
+ * before all that can fail has succeeded. */
 #include "pool/plan.h"
 
 #include <assert.h>

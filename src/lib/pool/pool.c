@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes a pool and ends it. Must not take memory but by the functions that it is given. */
 #include "pool/pool_internal.h"
 
 #include "base/layout.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Compares all regions and extents with the indexes and totals. Must not leave anything changed,
+ * and must not be part of a request of a program, because it walks all of them. */
 #include "pool/pool_internal.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Moves regions between live, cached and free for the lanes. Caching and serving run without the
+ * heap's lock, so they must not touch an index. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

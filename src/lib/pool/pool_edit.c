@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Splits, joins and merges regions. Must not fail: callers reserve the records that it takes. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

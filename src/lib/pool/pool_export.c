@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Marks a live region as exported, and tells which extents show a block. Must not change a region's
+ * word but by compare-and-swap, so that a free at the same time notices. */
 #include "pool/pool_internal.h"
 
 /* The mark is a change of the word, so that a free that read the word before it fails and looks

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Claims a live region for one free, then makes it free with its fence. Must not let two frees have
+ * the same block. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Answers questions about addresses, regions and totals without a lock. A signal handler asks, too,
+ * so it must not wait for a change to end. */
 #include "pool/pool_internal.h"
 
 #include <limits.h>

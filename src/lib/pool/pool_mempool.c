@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Sums up what is live of each memory pool. The parts are read while they change, so a sum must not
+ * be shown where it has fallen below 0. */
 #include "pool/pool_internal.h"
 
 struct vpmm_tallied vpmm_region_tallied(const struct vpmm_region *region)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Decides how large new extents are, which sizes are harvested, and when memory is spared a move.
+ * Must not look at the pool: each answer follows from the arguments alone. */
 #include "pool/pool_policy.h"
 
 #include <assert.h>

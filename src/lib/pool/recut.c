@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a request from what a lane holds and what is free beside it, cut and put together. Must
+ * not put what stays cached into an index. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

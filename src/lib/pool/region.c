@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* Changes the records of regions, and keeps totals and indexes in step. Must not let a reader
+ * without a lock believe a half-changed record: each change of state gives its word a new
+ * generation. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a request at an old address that still shows what it needs. Must not need a driver call,
+ * and must not change a region before nothing can fail any more. */
 #include "pool/pool_internal.h"
 
 #include <assert.h>

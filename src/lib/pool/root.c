@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Adds roots, and finds the root of an address. Readers hold no lock, so a root must not move or go
+ * before the pool ends. */
 #include "pool/pool_internal.h"
 
 #include <string.h>

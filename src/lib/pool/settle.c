@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Merges what is complete by now, and lists what is pending. Must not take a fence for complete
+ * unless the caller's view says so. */
 #include "pool/pool_internal.h"
 
 #include <limits.h>

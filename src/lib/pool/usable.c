@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells which free regions a request may have, and joins the fences that it comes after. Must not
+ * leave out a fence that is not known complete. */
 #include "pool/pool_internal.h"
 
 bool vpmm_region_is_usable(const struct vpmm_region *region, const struct vpmm_fence_view *view)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The exported dlsym. A look-up that we do not rewrite must reach the real dlsym by a jump, as if
  * we were not there: for RTLD_NEXT and RTLD_DEFAULT the real one finds out who called by its return
- * address. Assembly makes that jump at every optimisation level. Nothing else happens here: no
+ * address. Assembly makes that jump at every optimisation level. Must not do anything else: no
  * lock, allocation, message, environment or driver call. */
 #define _GNU_SOURCE
 #include "preload/wrap_lookup.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* Everything that one process has: made once, whole, by whichever thread publishes first, and never
+ * destroyed. The router, and what is below it, lies in the arena where that can be had. Must not
+ * make anything or call CUDA when the library is loaded. */
 #define _GNU_SOURCE
 #include "preload/entry.h"
 
@@ -24,8 +27,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Everything that one process has. Made once, whole, by whichever thread publishes first, and never
- * destroyed. The router, and what is below it, lies in the arena where that can be had. */
 struct vpmm_world {
     struct vpmm_config config;
     struct vpmm_complaints complaints;
@@ -71,8 +72,7 @@ static bool has_pool(const struct vpmm_world *world)
     return false;
 }
 
-/* Several threads may be interrupted at once: one of them writes, and begins anew for those that
- * came meanwhile. */
+/* Of threads interrupted at once one writes, and begins anew for those that came meanwhile. */
 void vpmm_entry_dump(void)
 {
     struct vpmm_world *world = world_or_null();

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The thread vpmm-idle, which gives memory back while the program does other things. Must not hold
+ * up the end of the process for more than half a second. */
 #define _GNU_SOURCE
 #include "preload/idle.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Asks other processes for device memory, and gives it to those that ask. */
+/* Asks other processes for device memory, and gives it to those that ask. Must not ask more than
+ * once in the pause between two appeals. */
 #include "preload/neighbour.h"
 
 #include "preload/original.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds the real dlsym and the driver's own functions. Must not load a driver: it takes the one
+ * that the program has loaded. */
 #define _GNU_SOURCE
 #include "preload/original.h"
 

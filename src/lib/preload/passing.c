@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Counts the requests of a process that has no router, and reports them at its end. Must not call
+ * the driver, and must not make a router. */
 #include "preload/passing.h"
 
 #include "config/config.h"

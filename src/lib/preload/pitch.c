@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Learns the pitch that the driver gives to rows of a kind. Must not promise a pitch that no answer
+ * of the driver has shown. */
 #include "preload/pitch.h"
 
 #include "preload/original.h"

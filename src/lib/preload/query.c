@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that answer questions about memory, as bare CUDA answers them for a block of that
  * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes of a live block are the program's:
- * about the rest of our addresses the original is asked as about memory that is not there. */
+ * about the rest of our addresses the original is asked as about memory that is not there. Must not
+ * answer for them itself. */
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/wrap_stream.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Launches of kernels are not among these: a wrapper would cost each of them time, and few of them
- * take memory. */
+/* The wrappers of calls that take device memory which is not the pool's to serve. Launches of
+ * kernels must not be among them: a wrapper would cost each of them time, and few of them take
+ * memory. */
 #include "preload/relief.h"
 
 #include "preload/original.h"

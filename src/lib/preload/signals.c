@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The handlers for the signal that asks for a dump and for SIGBUS. They must not lock, allocate or
+ * change errno, and must not keep a signal from a program that answers it. */
 #define _GNU_SOURCE
 #include "preload/signals.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Puts the program's calls, and what the heaps do, into the trace. Must not change a call's result,
+ * and must not wait for a lock when the process ends. */
 #define _GNU_SOURCE
 #include "preload/tracing.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers around events: the originals do the work, src/lib/order learns from it which stream
- * comes after which frees. The thread counts as inside us only while we tell it, never during the
- * original call. Nothing of the program's answer changes. */
+ * comes after which frees. The program's answer must not change. The thread must not count as
+ * inside us during the original call, but only while we tell src/lib/order. */
 #include "order/order_program.h"
 #include "preload/entry.h"
 #include "preload/original.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that free. What is not a live block of ours is the original's to answer, with the
  * code that the program expects: for an address of ours that is no block (any more) the driver
- * refuses harmlessly. */
+ * refuses harmlessly. Must not refuse such a free itself. */
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/wrap_stream.h"

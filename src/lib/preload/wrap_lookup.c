@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The wrappers of cuGetProcAddress: put our wrapper in the place of a driver function that we wrap.
+ * Must not put it there unless the driver has found its own function. */
 #include "preload/wrap_lookup.h"
 
 #include "preload/original.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers that allocate: unpack, ask the router, or go on to the original. Whatever the
  * original refuses for lack of memory is tried again after the pool gave back what nobody uses, or
- * soon will not use any more. */
+ * soon will not use any more. Must not try again after any other refusal. */
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/pitch.h"

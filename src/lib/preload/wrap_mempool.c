@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers of CUDA's memory pools. The original does the work, and has what passed through: the
- * router hears of it, and adds what it has served of the same memory pool. */
+ * router hears of it, and adds what it has served of the same memory pool. Must not know a handle
+ * any more when the original destroys it, because the next pool may get it. */
 #include "preload/entry.h"
 #include "preload/original.h"
 

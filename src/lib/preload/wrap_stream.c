@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers around the death of streams and around captures: the originals do the work,
- * src/lib/order hears of it. The thread counts as inside us only while we ask, never during the
- * original call. */
+ * src/lib/order hears of it. The thread must not count as inside us during the original call, but
+ * only while we ask. */
 #include "preload/wrap_stream.h"
 
 #include "driver/cuda.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The time of a trace, read from the processor's counter where that is good enough. Must not use
+ * the counter before its rate is known. */
 #define _POSIX_C_SOURCE 200809L
 #include "recorder/clock.h"
 

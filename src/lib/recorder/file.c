@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Opens the file of a trace, makes it grow, and cuts it at the end. Must not raise a signal in the
+ * program, and must not overwrite a file that holds something else. */
 #define _GNU_SOURCE
 #include "recorder/file.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Hands on to other threads what ended threads left of their chunks. Must not lock, and must not
+ * give one such place to two threads. */
 #define _GNU_SOURCE
 #include "recorder/places.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes entries into the file of a trace, each thread into chunks of its own. Must not let a full
+ * disk become a signal: an entry that finds no room is dropped and counted. */
 #define _GNU_SOURCE
 #include "recorder/recorder.h"
 
@@ -32,11 +34,9 @@
 #define MAPPED_BYTES_MAX ((uint64_t)256 << 30)
 #define MAPPED_SHARE 8
 
-/* No chunk has that number. */
-#define NEVER ((uint64_t)1 << 62)
+#define NEVER ((uint64_t)1 << 62) /* no chunk has that number */
 
-/* How long a thread waits for the one that makes room: it may be stopped, even for the sake of this
- * one. */
+/* How long to wait for whoever makes room: it may be stopped, even for the waiter's sake. */
 #define YIELDS 1000
 #define NAPS 1000
 #define NAP_NS 1000000

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Draws the regions of a device as one row of characters. The router may be another process's, so
+ * this must not lock or change anything. */
 #include "report/report_internal.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes the dump of a router, of this process or of another one. Runs in a signal handler, so it
+ * must not lock, allocate or call the driver. */
 #define _GNU_SOURCE
 #include "report/report_internal.h"
 

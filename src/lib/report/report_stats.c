@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Gathers the figures of a router, and writes them as statistics. Runs while the process ends, so
+ * it must not wait for a lock or call the driver. */
 #define _GNU_SOURCE
 #include "report/report_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Opens the files that reports are written to. Must not write into a file that belongs to another
+ * user or holds something else. */
 #define _GNU_SOURCE
 #include "report/report_internal.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks by their address: whose one is, and what becomes of a free of it. */
+/* Blocks by their address: whose one is, and what becomes of a free of it. Must not take a lock to
+ * find a block. */
 #include "route/router.h"
 
 /* The heap whose address space holds `address`, or NULL. */

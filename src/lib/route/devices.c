@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What is known of each device, and its heap, which the first request makes. Must not hold the
+ * router's lock during a driver call. */
 #include "route/router.h"
 
 #include "base/bytes.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which of CUDA's memory pools are ours to serve, and what the program chose for them. A number is
- * given anew once no block has it any more. */
+/* Which of CUDA's memory pools are ours to serve, and what the program chose for them. Must not
+ * give a number anew while a block has it. */
 #include "route/router.h"
 
 static bool is_device(int device)

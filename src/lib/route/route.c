@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a request from the right heap, or says why CUDA has to. A request whose heap is there must
+ * not take the router's lock, which all threads share. */
 #include "route/router.h"
 
 enum vpmm_status vpmm_router_create(const struct vpmm_config *config,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Decay over all heaps of the process: when it becomes worth a thread, and one step of it. */
+/* Decay over all heaps of the process: when it becomes worth a thread, and one step of it. Must not
+ * record an event while anything captures. */
 #include "route/router.h"
 
 void vpmm_router_note_held(struct vpmm_router *router, const struct vpmm_heap *heap)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Which blocks can be exported, from which heap, and which devices reach what is imported. Must not
+ * export memory of cudaMallocAsync, for which bare CUDA has no such handles. */
 #include "route/router.h"
 
 bool vpmm_router_can_export(struct vpmm_router *router, const struct vpmm_region_view *block,

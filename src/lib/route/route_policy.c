@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Decides who serves a request, and says why. Must not look at anything but the question that it is
+ * asked. */
 #include "route/route.h"
 
 #define VPMM_ROUTE_TEXT(name, text) [VPMM_ROUTE_##name] = (text),

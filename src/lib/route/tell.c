@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells in the log why the pool did not serve a request. Must not change what becomes of the
+ * request. */
 #include "base/bytes.h"
 #include "observe/log.h"
 #include "route/router.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Maps the metadata of another process at the address that they have there. Must not trust anything
+ * that it finds, and must not disturb that process. */
 #define _GNU_SOURCE
 #include "cli/attach.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes what `vpmm top` shows of some processes onto a sheet. Must not look at a process: all
+ * figures are in the glances that it is given. */
 #define _GNU_SOURCE
 #include "cli/board.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Looks at a running process in a child of this command. The metadata may be damaged, so this
+ * process must not read them itself. */
 #define _GNU_SOURCE
 #include "cli/cli_look.h"
 

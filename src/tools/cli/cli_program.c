@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells what kind of file a program is, and finds the file of a name. Must not run the file, and
+ * must not trust a size or an offset in it. */
 #define _GNU_SOURCE
 #include "cli/cli_program.h"
 

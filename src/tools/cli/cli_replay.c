@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* `vpmm replay`: reads a trace, replays it, and prints what came of it. Must not print anything but
+ * results on standard output. */
 #include "cli/cli_replay.h"
 
 #include "base/bytes.h"

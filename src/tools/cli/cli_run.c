@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* `vpmm run`: starts a program with the library in front of it. Must not touch the program but by
+ * its environment. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 

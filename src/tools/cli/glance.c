@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Gets the figures of a running process from a child that looks. Must not trust what the child
+ * wrote, because the metadata may be damaged. */
 #define _GNU_SOURCE
 #include "cli/glance.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds the library, and puts it into LD_PRELOAD. Must not drop what LD_PRELOAD names already. */
 #define _GNU_SOURCE
 #include "cli/library.h"
 

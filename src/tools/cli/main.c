@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The command `vpmm`: chooses the subcommand, shows help, and tells what is wrong with arguments.
+ * Must not write an error to standard output. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* 'vpmm help options': the option table. */
+/* 'vpmm help options': the option table. Must not read the user's environment: it shows the
+ * defaults alone. */
 #include "cli/cli.h"
 
 #include "config/config.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `vpmm plot` is written in Python: here it is found and started. */
+/* `vpmm plot` is written in Python: here it is found and started. Must not read a trace itself. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 #include "cli/python.h"

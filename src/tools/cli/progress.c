@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Draws a bar for work that takes longer than a moment. Must not write anywhere but on a terminal
+ * that is standard error. */
 #define _GNU_SOURCE
 #include "cli/progress.h"
 

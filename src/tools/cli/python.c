@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds the parts of the command that are written in Python, beside the command's own file. Must
+ * not look in the working folder, where anybody may have put a file. */
 #define _GNU_SOURCE
 #include "cli/python.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads the arguments of `vpmm replay`. Must not read options from the environment: a replay has
+ * those of its command line alone. */
 #include "cli/cli_replay.h"
 
 #include "base/bytes.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Prints what replays came to, as a table or as JSON. Must not print anything beside the one object
+ * where it prints JSON. */
 #include "cli/cli_replay.h"
 
 #include "base/bytes.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Puts lines of text with styles together, and paints them. Must not paint a line that is wider
+ * than the sheet. */
 #include "cli/sheet.h"
 
 #include <stdarg.h>

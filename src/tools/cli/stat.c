@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* `vpmm stat`: the statistics of a running process. Must not read that process's metadata outside
+ * of the child that looks. */
 #include "cli/cli.h"
 #include "cli/cli_look.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Adds a trace up item by item. Must not take memory that grows with the length of the trace. */
 #include "cli/summary.h"
 
 #include <stdlib.h>

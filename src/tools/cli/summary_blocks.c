@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Groups the blocks that were live at the peak by what they have in common. Must not change the
+ * table of live blocks. */
 #include "cli/summary.h"
 
 #include <stdlib.h>

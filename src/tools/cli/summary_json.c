@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Prints a summary as JSON. Must not print anything but one object. */
 #include "cli/summary.h"
 
 #include <stdio.h>

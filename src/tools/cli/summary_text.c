@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Prints a summary for people. Must not look at the trace: all figures are in the summary. */
 #include "cli/summary.h"
 
 #include "base/bytes.h"

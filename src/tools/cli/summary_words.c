@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The words for calls and for who served them. Must not fail at a number that it does not know. */
 #include "cli/summary.h"
 
 #define REASON(number, name, text) [number] = (text),

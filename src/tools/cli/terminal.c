@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Uses the terminal as a screen, and reads keys from it. Must not leave the terminal changed when
+ * the process ends or is stopped. */
 #define _GNU_SOURCE
 #include "cli/terminal.h"
 

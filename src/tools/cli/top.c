@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* `vpmm top`: looks at processes again and again, and shows them. Must not read their metadata
+ * itself: a child looks at each. */
 #define _GNU_SOURCE
 #include "cli/board.h"
 #include "cli/cli.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `vpmm trace`: what its subcommands are, and convert. */
+/* `vpmm trace`: what its subcommands are, and convert. Must not leave an unfinished file behind. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/trace.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* `vpmm trace summary`: reads a trace twice, and prints what it comes to. Must not keep the trace
+ * in memory between the two. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 #include "cli/progress.h"

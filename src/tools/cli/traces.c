@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Opens a trace of any form, and starts the importer for PyTorch's snapshots. Must not read a
+ * snapshot's pickle itself. */
 #define _GNU_SOURCE
 #include "cli/traces.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a replay by CUDA's own allocation functions. Must not use a heap of this library. */
 #include "replay/allocator.h"
 
 #include <stdio.h>

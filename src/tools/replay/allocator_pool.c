@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Serves a replay by a heap of this library. Must not end without the heap's audit, whose complaint
+ * fails the replay. */
 #include "replay/allocator.h"
 
 #include "base/bytes.h"

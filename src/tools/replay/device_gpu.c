@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Replays on a GPU: finds the driver, and makes streams, events and work of a known length. Must
+ * not unload the driver, which has threads of its own. */
 #define _GNU_SOURCE
 #include "replay/device.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Replays on the simulated device, in the time of the trace. Must not wait in real time for its
+ * work. */
 #include "replay/device.h"
 
 #include "base/bytes.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* A table from 64-bit keys to small numbers. A place in it must not be used after the next look-up,
+ * which may move the table. */
 #include "replay/numbers.h"
 
 #include <stdbool.h>

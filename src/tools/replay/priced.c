@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Charges and counts each call, and passes it on to the inner driver. Must not change an answer of
+ * the inner driver. */
 #define _POSIX_C_SOURCE 200809L
 #include "replay/priced.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What driver calls cost, by what was measured on an H200. Must not depend on the machine that it
+ * runs on. */
 #include "replay/prices.h"
 
 #include <stddef.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Replays a tape, pass by pass, and measures each call. Must not count the driver's own time as the
+ * allocator's. */
 #include "replay/replay.h"
 
 #include "replay/allocator.h"

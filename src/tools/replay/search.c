@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds the smallest limit with which a trace completes. Must not call a limit enough that no
+ * replay completed with. */
 #include "replay/replay.h"
 
 #include "base/bytes.h"

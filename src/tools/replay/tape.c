@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes a tape of a trace's items. Must not leave out a request without counting it. */
 #include "replay/tape.h"
 
 #include "replay/numbers.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells when queued work of a replay is complete, in the time of the trace. Must not look at a real
+ * clock. */
 #include "replay/timeline.h"
 
 /* No work ends later: durations of a trace may add up to anything. */

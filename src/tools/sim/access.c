@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Unmaps ranges, and gives devices access to mappings and memory pools. Must not unmap a part of a
+ * mapping or change its access, because the driver refuses that. */
 #include "sim/sim_internal.h"
 
 /* Whether [address, address + bytes) is one run of whole mappings of one reservation; counts them.

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Stream-ordered allocations and frees. Must not hand a block to another stream earlier than CUDA's
+ * pool would. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What each call of the machine begins and ends with: the lock, counters, faults and refusals. A
+ * call that a fault strikes must not change anything. */
 #include "sim/sim_internal.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Graphs that captures have made: instantiated, launched and destroyed. The nodes of a captured
+ * graph must not change, because executable graphs share them. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

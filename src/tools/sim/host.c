@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Pinned host memory. Must not free it while copies of the current context may still use it. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

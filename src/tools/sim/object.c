@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Handles: the values by which programs name the machine's objects. Must not give a value that
+ * programs could follow as a pointer. */
 #include "sim/sim_internal.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Queued operations: what each comes after, which one runs next, and waits for them. Must not run
+ * an operation before all that it comes after is complete. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Answers what is known of an address. Must not know more of an address than CUDA tells. */
 #include "sim/sim_internal.h"
 
 #include <string.h>

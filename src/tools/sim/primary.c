@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Devices, their primary contexts, and green contexts. A release must not end a primary context
+ * that somebody else has retained. */
 #include "sim/sim_internal.h"
 
 static CUresult device_enter(struct sim *sim, const char *name, CUdevice device)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds operations that share a page and may run at the same time. Must not complain of two that a
+ * stream or an event puts in order. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Shares memory between simulated processes by descriptors and by legacy handles. Must not trust a
+ * handle, because what it names may be gone. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

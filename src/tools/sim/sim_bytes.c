@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The bytes of simulated memory. Must not take host memory for pages that nobody has written. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Captures of streams into graphs, and what they forbid. Must not run what a capturing stream is
+ * given: it becomes a node. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Contexts, and each thread's stack of them. Must not close a context before its queued work is
+ * over. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Events of streams and of contexts. Must not hold up whoever waits for an event that was never
+ * recorded: CUDA calls it complete. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Makes a machine, ends it, and counts what lives in it. Must not run pending work when the machine
+ * ends. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

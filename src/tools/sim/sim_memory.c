@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Address space, physical memory and mappings of it. Must not give memory back while a handle or a
+ * mapping still holds it. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Allocations that are not mapped by the program. Must not put two of them side by side, so that a
+ * step beyond the end of one is a fault. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

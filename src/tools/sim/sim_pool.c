@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* CUDA's memory pools. Must not wait for a pending free while the device has room for more. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

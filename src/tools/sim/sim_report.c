@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells of misuse on standard error, and stops the program where it is to. Must not write to
+ * standard output. */
 #include "sim/sim_internal.h"
 
 #include <stdarg.h>

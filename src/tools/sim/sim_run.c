@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Does what an operation is: a kernel, a copy, a fill or a host function. Must not hold the
+ * machine's lock while a function of the program runs. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

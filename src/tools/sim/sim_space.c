@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds what lies at an address, and who may touch it. Must not change what it finds. */
 #define _GNU_SOURCE
 #include "sim/sim_internal.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Streams, and what their work comes after. Must not put work of a non-blocking stream in order
+ * with the legacy stream. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The seam over a simulated machine. Must not be called with a lock of the library held: each
+ * operation checks that. */
 #include "sim/sim_table.h"
 
 #include "base/lock.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Kernels, host functions, copies, fills and values, as they are queued. Must not read pageable
+ * host memory after the call: its owner may change it. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Answers questions about a stream. Must not answer of a capturing stream what the driver refuses
+ * to. */
 #include "sim/sim_internal.h"
 
 static CUresult info_enter(struct sim *sim, const char *name, CUstream handle,

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The machine's record of each thread. Must not forget a thread that has ended, because its own
+ * streams may have work queued. */
 #include "sim/sim_internal.h"
 
 #include <stdlib.h>

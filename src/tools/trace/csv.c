@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines as docs/FORMS.md has them: A, F, K, E, W. */
+/* Lines as docs/FORMS.md has them: A, F, K, E, W. Must not trust a line: what is not as told there
+ * is damage. */
 #include "trace/trace_internal.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Tells the form of a trace by its first bytes. Must not look beyond the bytes that it is given. */
 #include "trace/form.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* The bytes of a file that is read, decompressed where need be. Must not map the file, which may be
+ * cut off meanwhile. */
 #define _GNU_SOURCE
 #include "trace/input.h"
 

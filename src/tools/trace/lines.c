@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What the forms that are lines share: fields, numbers, and damage. Must not take a number that it
+ * has not read to the end. */
 #include "trace/trace_internal.h"
 
 #include <ctype.h>

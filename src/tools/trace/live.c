@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The table of live blocks. An address must not be put in while it is there. */
 #include "trace/live.h"
 
 #include <stdlib.h>

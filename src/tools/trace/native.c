@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* This library's own form. The pieces of each thread are one sequence, and the sequences are merged
- * by time. What is read is what the file said when reading began: a process may still write it. */
+ * by time. What is read is what the file said when reading began: a process may still write it.
+ * Must not trust a number in the file. */
 #include "trace/trace_internal.h"
 #include "trace/pieces.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes a file from its beginning to its end, compressed where its name says so. Must not put it
+ * in the place of another file before it is complete. */
 #define _GNU_SOURCE
 #include "trace/output.h"
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Finds the pieces of each thread in a file of this library's own form. Must not trust a number in
+ * the file. */
 #include "trace/pieces.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads any form of trace as one sequence of items. Must not take memory that grows with the length
+ * of the file. */
 #define _POSIX_C_SOURCE 200809L
 #include "trace/trace_internal.h"
 

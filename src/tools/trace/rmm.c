@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What RMM's logging_resource_adaptor writes: Thread,Time,Action,Pointer,Size,Stream. The time is
- * that of the day, to the microsecond. */
+ * that of the day, to the microsecond. Must not trust a line: what is not of this form is called
+ * damage. */
 #include "trace/trace_internal.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What gz.h promises, in a build without zlib. Must not read what gzip compressed as if it were
+ * plain. */
 #define _GNU_SOURCE
 #include "trace/gz.h"
 

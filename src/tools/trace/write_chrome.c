@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Trace events for Perfetto and chrome://tracing, as JSON: counters of each device, one
- * asynchronous slice for the life of each block, and the calls of each thread that took time. */
+ * asynchronous slice for the life of each block, and the calls of each thread that took time. Must
+ * not write a string without JSON's escapes. */
 #include "trace/writer_internal.h"
 
 #include "base/bytes.h"

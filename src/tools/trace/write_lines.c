@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The two forms that are lines: CSV, and RMM's log. */
+/* The two forms that are lines: CSV, and RMM's log. Must not keep anything from one item to the
+ * next. */
 #include "trace/writer_internal.h"
 
 #define NS_A_SECOND 1000000000u

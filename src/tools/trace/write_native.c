@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* This library's own form, which is written at several places at a time: to a nameless file, that
- * is copied when all is there. */
+ * is copied when all is there. Must not write to the named file before that. */
 #define _GNU_SOURCE
 #include "trace/input.h"
 #include "trace/writer_internal.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* PyTorch's memory snapshot: a pickle of protocol 2 made of dictionaries, lists, numbers and words.
- * Each block is a segment of its own there, mapped with its malloc and gone with its free. A list
- * has to be written in one piece, so that each device's events wait in a nameless file of their
- * own. */
+/* PyTorch's memory snapshot: a pickle of dictionaries, lists, numbers and words (protocol 2). Each
+ * block is a segment, mapped with its malloc and gone with its free. A list must not be written in
+ * pieces, so each device's events wait in a nameless file of their own. */
 #include "trace/writer_internal.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* Writes the items of a trace as a file of another form. Must not replace a file before the new one
+ * is complete. */
 #include "trace/input.h"
 #include "trace/writer_internal.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The 32-bit spellings from before CUDA 3.2: their names exist, so that a look-up for an old
- * version finds another address than a look-up for a newer one, but they serve nobody. */
+ * version finds another address than a look-up for a newer one. They must not serve anybody. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

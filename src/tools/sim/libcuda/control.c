@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side door for tests. */
+/* The side door for tests. Must not make the machine: before cuInit it does nothing. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #include "sim/libcuda/control.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Initialisation, versions, devices, peers. */
+/* Initialisation, versions, devices, peers. Must not make the machine anywhere but in cuInit. */
 #define _POSIX_C_SOURCE 200809L
 #include "sim/libcuda/libcuda_machine.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names and texts of CUDA's result codes. */
+/* Names and texts of CUDA's result codes. Must not need the machine: programs ask before cuInit. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #define CODES(X)                                                                                   \

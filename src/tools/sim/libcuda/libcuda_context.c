@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts: created, primary, green, current; their events and peers. */
+/* Contexts: created, primary, green, current; their events and peers. Must not keep anything
+ * between two calls: the machine does. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cuGetProcAddress in both forms, by name, version and flags; cuGetExportTable, which has nothing
- * to give. */
+ * to give. Must not find what is newer than the simulated driver. */
 #define _GNU_SOURCE
 #include "sim/libcuda/libcuda_machine.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The process's one machine and the environment it is made from. */
+/* The process's one machine and the environment it is made from. Must not give a forked child its
+ * parent's machine. */
 #define _GNU_SOURCE
 #include "sim/libcuda/libcuda_machine.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory: plain, stream-ordered, pools, host, what is known of an address, and the calls for
- * sharing it. */
+ * sharing it. Must not keep anything between two calls: the machine does. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #include <string.h>

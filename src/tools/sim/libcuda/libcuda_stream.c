@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams, events, host functions, waits for values, capture and graphs. */
+/* Streams, events, host functions, waits for values, capture and graphs. Must not run a program's
+ * function itself: the machine does, in its turn. */
 #include "sim/libcuda/libcuda_machine.h"
 
 #include <stdlib.h>

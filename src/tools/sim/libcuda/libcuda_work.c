@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies and fills in every spelling. */
+/* Copies and fills in every spelling. Must not touch the memory itself: the machine does, in its
+ * turn. */
 #include "sim/libcuda/libcuda_machine.h"
 
 static CUresult copy(struct sim *sim, CUdeviceptr to, CUdeviceptr from, size_t bytes,

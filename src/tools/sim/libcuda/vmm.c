@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Virtual memory management. */
+/* Virtual memory management. Must not keep anything between two calls: the machine does. */
 #include "sim/libcuda/libcuda_machine.h"
 
 static CUresult granularity(struct sim *sim, size_t *bytes_out, const CUmemAllocationProp *prop,
