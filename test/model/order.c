@@ -70,6 +70,17 @@ bool order_is_clear(const struct reference *reference, const struct set *set)
     return true;
 }
 
+bool order_is_held(const struct reference *reference, const struct set *set)
+{
+    for (unsigned i = 0; i < reference->n_operations; i++) {
+        unsigned flag = reference->operations[i].waits_for;
+        bool is_in = set->words[i / 64] >> i % 64 & 1;
+        if (is_in && flag != NOBODY && !reference->flag_is_taken[flag])
+            return true;
+    }
+    return false;
+}
+
 static bool becomes_clear(const struct reference *reference, unsigned number)
 {
     const struct operation *operation = &reference->operations[number];

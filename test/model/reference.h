@@ -184,6 +184,9 @@ bool order_has_room(const struct reference *reference);
 /* An operation has become able to end, or a flag is set: what follows from it. */
 void order_settle(struct reference *reference);
 bool order_is_clear(const struct reference *reference, const struct set *set);
+/* Whether some of it is certainly not complete. What is not clear may be complete all the same,
+ * where CUDA does not make it wait for all that it may. */
+bool order_is_held(const struct reference *reference, const struct set *set);
 struct set order_of_context(const struct reference *reference, unsigned context);
 
 /* ---- the steps, by what they deal with: NULL or why not ---- */

@@ -181,13 +181,12 @@ static const char *event(struct reference *reference, const struct step *step)
     if (step->kind == STEP_WAIT) {
         if (event->capture != NOBODY)
             return "the event is of a capture";
-        /* A wait for what is complete queues nothing; whether it is nobody knows before it is
-         * waited for. */
+        /* A wait for what is complete queues nothing. Whether it is, nobody knows before it is
+         * waited for, unless a flag keeps it from being. */
         if (set_has_all(&reference->done, &event->set))
             return NULL;
-        bool may_be_over = order_is_clear(reference, &event->set);
-        struct set before =
-            may_be_over ? order_own(reference, step->b) : order_before(reference, step->b);
+        struct set before = order_is_held(reference, &event->set) ? order_before(reference, step->b)
+                                                                  : order_own(reference, step->b);
         set_add(&before, &event->set);
         (void)order_queue(reference, step->b, &before);
         return NULL;
