@@ -12,6 +12,7 @@ struct parting {
     size_t number; /* of the step */
     const struct verdict *verdict;
     uint16_t bare, preloaded; /* its answers */
+    const struct set *late;   /* operations of requests that may have made their streams wait */
 };
 
 static bool is_refused(const struct parting *parting)
@@ -36,36 +37,77 @@ static uint64_t requested(const struct parting *parting)
     return reference_granules(&parting->program->setting, step_bytes(parting->step));
 }
 
-/* Whether it is a refusal, and so many granules and the request are more than the device. */
-static bool is_refused_over(const struct parting *parting, uint64_t granules)
+/* Whether so many granules and the request are more than the device. */
+static bool exceeds(const struct parting *parting, uint64_t granules)
 {
-    return is_refused(parting) &&
-           granules + requested(parting) > parting->program->setting.device_pages;
+    return granules + requested(parting) > parting->program->setting.device_pages;
+}
+
+static bool exceeds_with_passed(const struct parting *parting)
+{
+    unsigned device = device_of(parting);
+    return exceeds(parting, reference_taken(parting->reference, device) +
+                                reference_passed(parting->reference, device));
+}
+
+/* Extents of several pages are given back, and moved, only as a whole. */
+static bool may_lack_whole_extents(const struct parting *parting)
+{
+    uint64_t taken = reference_taken(parting->reference, device_of(parting)) + requested(parting);
+    return parting->program->setting.extent_pages != 1 &&
+           taken * 100 > parting->program->setting.device_pages * 50;
 }
 
 static bool is_rounded_full(const struct parting *parting)
 {
-    return is_refused_over(parting, reference_live(parting->reference, device_of(parting)));
+    return is_refused(parting) &&
+           exceeds(parting, reference_live(parting->reference, device_of(parting)));
 }
 
 static bool is_freed_full(const struct parting *parting)
 {
-    return is_refused_over(parting, reference_taken(parting->reference, device_of(parting)));
+    return is_refused(parting) &&
+           exceeds(parting, reference_taken(parting->reference, device_of(parting)));
 }
 
 static bool is_passed_full(const struct parting *parting)
 {
-    unsigned device = device_of(parting);
-    return is_refused_over(parting, reference_taken(parting->reference, device) +
-                                        reference_passed(parting->reference, device));
+    return is_refused(parting) && exceeds_with_passed(parting);
 }
 
-/* Extents of several pages are given back, and moved, only as a whole. */
 static bool is_shared_full(const struct parting *parting)
 {
-    uint64_t taken = reference_taken(parting->reference, device_of(parting)) + requested(parting);
-    return is_refused(parting) && parting->program->setting.extent_pages != 1 &&
-           taken * 100 > parting->program->setting.device_pages * 50;
+    return is_refused(parting) && may_lack_whole_extents(parting);
+}
+
+static bool is_unready(const struct parting *parting)
+{
+    return parting->bare == CUDA_SUCCESS && parting->preloaded == CUDA_ERROR_NOT_READY;
+}
+
+/* What the query asks for. */
+static struct set asked(const struct parting *parting)
+{
+    const struct reference *reference = parting->reference;
+    const struct step *step = parting->step;
+    if (step->kind == STEP_QUERY_EVENT)
+        return reference->events[step->a].set;
+    return reference->streams[step->b].is_legacy ? order_before(reference, step->b)
+                                                 : order_own(reference, step->b);
+}
+
+/* Bare CUDA had room for the request, or refused it. */
+static bool is_waited_full(const struct parting *parting)
+{
+    bool is_query =
+        parting->step->kind == STEP_QUERY_STREAM || parting->step->kind == STEP_QUERY_EVENT;
+    if (!is_query || !is_unready(parting))
+        return false;
+    struct set late = asked(parting);
+    for (unsigned i = 0; i < OPERATIONS_MAX / 64; i++)
+        if (late.words[i] & parting->late->words[i] & ~parting->reference->done.words[i])
+            return true;
+    return false;
 }
 
 static bool is_cuda_free(const struct step *step)
@@ -93,8 +135,8 @@ static bool has_free_between(const struct program *program, size_t wait)
 static bool is_free_unwaited(const struct parting *parting)
 {
     const struct program *program = parting->program;
-    if (parting->bare != CUDA_SUCCESS || parting->preloaded != CUDA_ERROR_NOT_READY ||
-        parting->step->kind != STEP_QUERY_STREAM || program->setting.free_waits)
+    if (!is_unready(parting) || parting->step->kind != STEP_QUERY_STREAM ||
+        program->setting.free_waits)
         return false;
     for (size_t i = 0; i < parting->number && i < program->n; i++)
         if (program->steps[i].kind == STEP_WAIT && has_free_between(program, i))
@@ -122,6 +164,10 @@ static const struct difference {
      "With extents of several pages a request is refused where more than half of the device is in "
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
+    {"waited-full",
+     "A stream is not idle, nor an event on it complete: a request that one of the rules above "
+     "could refuse made the stream wait for what another one frees.",
+     is_waited_full},
     {"free-unwaited",
      "A stream is not idle: it waits for an event that was recorded before a cudaFree. Bare "
      "cudaFree has waited for the event, and a wait for a complete event queues nothing.",
@@ -139,35 +185,52 @@ static bool advance(struct reference *reference, const struct step *step, uint16
     return true;
 }
 
+/* Makes the step at which the two runs do not part. */
+static void pass(const struct parting *parting, struct reference *reference, struct set *late)
+{
+    bool is_late = step_is_malloc_async(parting->step->kind) &&
+                   (exceeds_with_passed(parting) || may_lack_whole_extents(parting));
+    if (advance(reference, parting->step, parting->bare) && is_late) {
+        unsigned last = reference->n_operations - 1;
+        late->words[last / 64] |= (uint64_t)1 << last % 64;
+    }
+}
+
+/* The number of the rule that explains it, or -1. */
+static int explain(const struct parting *parting)
+{
+    for (size_t i = 0; i < N_DIFFERENCES; i++)
+        if (differences[i].explains(parting))
+            return (int)i;
+    return -1;
+}
+
 int difference_find(const struct program *program, const struct outcome *bare,
                     const struct outcome *preloaded, const struct verdict *verdict)
 {
     struct reference *reference = malloc(sizeof *reference);
     struct step step = {0};
-    size_t number = 0;
-    int found = -1;
-    if (!reference)
-        abort();
-    reference_start(reference, &program->setting);
-    for (; number <= preloaded->n; number++) {
-        if (number < program->n)
-            step = program->steps[number];
-        else if (!reference_end(reference, &step))
-            break;
-        if (number == preloaded->n)
-            break;
-        (void)advance(reference, &step, bare->answers[number]);
-    }
+    struct set late = {{0}};
     struct parting parting = {.program = program,
                               .reference = reference,
                               .step = &step,
-                              .number = number,
                               .verdict = verdict,
-                              .bare = bare->answers[number],
-                              .preloaded = preloaded->answers[number]};
-    for (size_t i = 0; i < N_DIFFERENCES && found < 0; i++)
-        if (differences[i].explains(&parting))
-            found = (int)i;
+                              .late = &late};
+    if (!reference)
+        abort();
+    reference_start(reference, &program->setting);
+    for (;; parting.number++) {
+        parting.bare = bare->answers[parting.number];
+        parting.preloaded = preloaded->answers[parting.number];
+        if (parting.number < program->n)
+            step = program->steps[parting.number];
+        else if (!reference_end(reference, &step))
+            break;
+        if (parting.number == preloaded->n)
+            break;
+        pass(&parting, reference, &late);
+    }
+    int found = explain(&parting);
     free(reference);
     return found;
 }
