@@ -76,21 +76,27 @@ static void save(const struct campaign *campaign, const struct program *program,
            campaign->shared_library, path);
 }
 
-/* A failing program, short, as a file to replay. */
+/* A program that has just failed, short, as a file to replay. */
 static void report(struct runner *runner, const struct campaign *campaign,
-                   struct findings *findings, struct program *program, uint64_t seed)
+                   struct findings *findings, struct program *program, uint64_t seed,
+                   const struct verdict *first)
 {
     struct verdict verdict;
     char origin[64];
+    runner_drop_unmade(runner, first, program);
     if (!campaign->keeps_long)
         shrink(runner, program);
-    (void)runner_try(runner, program, &verdict);
+    struct runner counts = *runner;
+    bool is_once = runner_try(runner, program, &verdict);
+    *runner = counts;
+    if (is_once)
+        verdict = *first;
     struct signature signature = signature_of(program, &verdict);
     if (!note(findings, &signature))
         return;
     snprintf(origin, sizeof origin, "seed %" PRIu64 ", program %" PRIu64, campaign->seed, seed);
-    printf("\nmodel: FAILED%s: %s\n%s\n\n# %s: %s\n", verdict.is_bare ? " already bare" : "",
-           origin, verdict.text, origin, verdict.kind);
+    printf("\nmodel: FAILED%s%s: %s\n%s\n\n# %s: %s\n", verdict.is_bare ? " already bare" : "",
+           is_once ? " once, and not again" : "", origin, verdict.text, origin, verdict.kind);
     program_print(stdout, program);
     save(campaign, program, &verdict, origin, seed);
     fflush(stdout);
@@ -128,7 +134,7 @@ int campaign_run(struct runner *runner, const struct campaign *campaign)
             break;
         program_generate(&program, seed, &campaign->taste);
         if (!runner_try(runner, &program, &verdict))
-            report(runner, campaign, &findings, &program, seed);
+            report(runner, campaign, &findings, &program, seed, &verdict);
         n_idle = operations == runner->sums.operations ? n_idle + 1 : 0;
         if (n_idle == IDLE_PROGRAMS_MAX) {
             printf("model: FAILED: %u programs in a row, and no operation\n", n_idle);

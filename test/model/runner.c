@@ -55,6 +55,8 @@ static void set_environment(const struct setting *setting)
     set("VPMM_PAGES", setting->eager_pages);
     set("VPMM_FREE_SYNC", setting->free_waits);
     set("VPMM_VA_SIZE", setting->root_bytes);
+    /* Other processes on this machine are not asked for memory: their answers take real time. */
+    set("VPMM_DECAY_MS", 0);
     setenv("VPMM_LOG", "none", 1);
     setenv("VPMM_DUMP_SIGNAL", "none", 1);
 }
@@ -107,6 +109,16 @@ static void note_invalid(const struct runner *runner, const struct program *prog
             verdict->n_invalid++;
             verdict->first_invalid = i;
         }
+}
+
+void runner_drop_unmade(const struct runner *runner, const struct verdict *verdict,
+                        struct program *program)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < program->n; i++)
+        if (verdict->is_bare || runner->outcomes[0].answers[i] != NOT_MADE)
+            program->steps[n++] = program->steps[i];
+    program->n = n;
 }
 
 static void add_figures(struct runner *runner)

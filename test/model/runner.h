@@ -29,6 +29,10 @@ struct verdict {
 bool runner_start(struct runner *runner_out, const char *driver, const char *library);
 /* True where the program behaves under the library as bare, or is discarded. */
 bool runner_try(struct runner *runner, const struct program *program, struct verdict *verdict_out);
+/* Takes out what the last run, which was of this program, did not make: steps that need a block
+ * which bare CUDA refused. Without a whole bare run nothing. */
+void runner_drop_unmade(const struct runner *runner, const struct verdict *verdict,
+                        struct program *program);
 /* One line with all figures. */
 void runner_sum_up(const struct runner *runner);
 

@@ -42,6 +42,7 @@ static bool keep(struct shrinking *shrinking)
         verdict.is_bare != shrinking->verdict.is_bare ||
         strcmp(verdict.kind, shrinking->verdict.kind) != 0)
         return false;
+    runner_drop_unmade(shrinking->runner, &verdict, &shrinking->candidate);
     *shrinking->best = shrinking->candidate;
     return true;
 }
