@@ -218,9 +218,12 @@ static const char *free_async_make(struct reference *reference, const struct ste
     return NULL;
 }
 
-void memory_finish(struct reference *reference, const struct step *step)
+bool memory_finish(struct reference *reference, const struct step *step)
 {
+    if (waits_beside_a_free(reference, reference->threads[step->thread].context))
+        return false;
     reference->blocks[step->c].state = BLOCK_LIVE;
+    return true;
 }
 
 /* A cudaFree and then a cudaMalloc, which nothing comes between. */

@@ -140,9 +140,16 @@ void host_return(struct reference *reference)
             continue;
         if (!thread->is_freeing || thread->proves)
             set_add(&reference->done, &thread->awaited);
-        thread->is_away = thread->is_freeing = false;
-        if (thread->then.n)
-            memory_finish(reference, &thread->then);
+        thread->awaited = (struct set){{0}};
+        thread->is_freeing = false;
+        thread->is_away = thread->then.n != 0;
+    }
+    for (unsigned i = 0; i < THREADS_MAX; i++) {
+        struct thread *thread = &reference->threads[i];
+        if (!thread->is_away || !thread->then.n || thread->is_freeing ||
+            !memory_finish(reference, &thread->then))
+            continue;
+        thread->is_away = false;
         thread->then.n = 0;
     }
 }

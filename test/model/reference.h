@@ -193,8 +193,9 @@ struct set order_of_context(const struct reference *reference, unsigned context)
 
 const char *use_make(struct reference *reference, const struct step *step);    /* use.c */
 const char *memory_make(struct reference *reference, const struct step *step); /* memory.c */
-/* The allocation of an exchange, whose free is over. */
-void memory_finish(struct reference *reference, const struct step *step);
+/* The allocation of an exchange, whose free is over. False: it waits beside another thread's free.
+ */
+bool memory_finish(struct reference *reference, const struct step *step);
 const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */
 const char *world_make(struct reference *reference, const struct step *step);   /* world.c */
 

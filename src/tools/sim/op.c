@@ -219,7 +219,7 @@ static const struct op *first_undone(struct op **ops, size_t n)
     return NULL;
 }
 
-static void moved_wait(struct sim *sim)
+void moved_wait(struct sim *sim)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

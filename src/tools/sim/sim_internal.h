@@ -144,6 +144,8 @@ void op_run_markers(struct sim *sim, struct op *op);
 CUresult op_wait(struct sim *sim, struct op **ops, size_t n);
 CUresult op_wait_one(struct sim *sim, struct op *op);
 CUresult op_wait_context(struct sim *sim, struct context *context);
+/* Gives the lock up until something has moved, or for a moment. */
+void moved_wait(struct sim *sim);
 struct op *op_using(struct sim *sim, CUdeviceptr address, uint64_t bytes);
 /* Marks `op` and all pending ones that must come before it. */
 void op_mark(struct op *op, uint64_t mark);
@@ -164,6 +166,7 @@ struct context {
     unsigned flags;
     bool alive, is_primary;
     bool ending;            /* a thread waits for its work, to end it then */
+    unsigned n_freeing;     /* threads inside a cuMemFree that waits for it; of a root */
     unsigned retained;      /* of a primary one; green ones count */
     unsigned attached;      /* of another: what cuCtxDetach has still to give up */
     struct context *parent; /* of a green one */

@@ -221,6 +221,17 @@ CUresult sim_mem_get_info(struct sim *sim, size_t *free_out, size_t *total_out)
     return call_leave(sim, "cuMemGetInfo", result);
 }
 
+/* While a thread waits in cuMemFree, every cuMemAlloc in its context waits with it (measured). */
+static CUresult wait_beside_frees(struct sim *sim, struct context **context_out)
+{
+    TRY(context_now(sim, context_out));
+    while (context_root(*context_out)->n_freeing != 0) {
+        moved_wait(sim);
+        TRY(context_now(sim, context_out));
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult plain_alloc(struct sim *sim, const char *name, uint64_t bytes,
                             CUdeviceptr *address_out)
 {
@@ -230,6 +241,7 @@ static CUresult plain_alloc(struct sim *sim, const char *name, uint64_t bytes,
     if (bytes == 0 || address_out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(capture_unsafe(sim, name));
+    TRY(wait_beside_frees(sim, &context));
     if (!plain_charge(sim, context->device, bytes, &charged))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct plain *plain = plain_add(sim, context->device, bytes, charged);
@@ -265,6 +277,15 @@ CUresult sim_mem_alloc_pitch(struct sim *sim, size_t width, size_t height, unsig
     return call_leave_priced(sim, "cuMemAllocPitch", result, 1, bytes);
 }
 
+static CUresult wait_in_free(struct sim *sim, struct context *owner)
+{
+    owner->n_freeing++;
+    CUresult result = op_wait_context(sim, owner);
+    owner->n_freeing--;
+    pthread_cond_broadcast(&sim->moved);
+    return result;
+}
+
 /* cuMemAlloc memory waits for the context that owns it; stream-ordered memory for nothing. */
 static CUresult plain_free(struct sim *sim, CUdeviceptr address)
 {
@@ -281,7 +302,7 @@ static CUresult plain_free(struct sim *sim, CUdeviceptr address)
     if (plain->pool != NULL)
         plain->pool->late += plain->charged;
     uint64_t id = plain->id;
-    CUresult result = plain->context == NULL ? CUDA_SUCCESS : op_wait_context(sim, plain->context);
+    CUresult result = plain->context == NULL ? CUDA_SUCCESS : wait_in_free(sim, plain->context);
     plain = space_plain(sim, address);
     if (plain == NULL || plain->id != id)
         return result; /* its context ended meanwhile */

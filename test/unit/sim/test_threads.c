@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 static void hosted(struct sim_config *config)
 {
@@ -15,6 +16,7 @@ static void hosted(struct sim_config *config)
 struct gate {
     struct fixture *f;
     CUstream stream;
+    CUdeviceptr plain;
     uint32_t flag;
     struct trail trail;
     pthread_mutex_t mutex;
@@ -87,6 +89,64 @@ static void test_a_wait_holds_up_nobody(void **state)
     OK(sim_stream_write_value(gate.f->sim, other, flag, 1, 4, 0));
     assert_int_equal(pthread_join(thread, NULL), 0);
     OK(sim_stream_query(gate.f->sim, gate.stream));
+    fixture_end(gate.f);
+}
+
+static void *free_plain(void *argument)
+{
+    struct gate *gate = argument;
+    OK(sim_ctx_push_current(gate->f->sim, gate->f->context));
+    OK(sim_mem_free(gate->f->sim, gate->plain));
+    return NULL;
+}
+
+static void *alloc_plain(void *argument)
+{
+    struct gate *gate = argument;
+    CUdeviceptr address;
+    OK(sim_ctx_push_current(gate->f->sim, gate->f->context));
+    OK(sim_mem_alloc(gate->f->sim, PAGE, &address));
+    return NULL;
+}
+
+/* Such a call keeps the lock until it waits. */
+static void await_call(struct gate *gate, const char *name, uint64_t n_before)
+{
+    while (sim_calls(gate->f->sim, name) == n_before)
+        sched_yield();
+}
+
+/* While a thread waits in cuMemFree, cuMemAlloc waits with it, in its own context alone. */
+static void test_a_waiting_free_holds_up_allocations(void **state)
+{
+    struct gate gate = {.flag = 0};
+    pthread_t freeing;
+    pthread_t allocating;
+    CUdeviceptr flag;
+    CUdeviceptr elsewhere;
+    CUdeviceptr ordered;
+    CUcontext other;
+    (void)state;
+    gate.f = fixture_new(hosted);
+    CUstream stream = stream_make(gate.f, CU_STREAM_NON_BLOCKING);
+    OK(sim_mem_alloc(gate.f->sim, 4, &flag));
+    OK(sim_mem_alloc(gate.f->sim, PAGE, &gate.plain));
+    OK(sim_stream_wait_value(gate.f->sim, stream, flag, 1, 4, CU_STREAM_WAIT_VALUE_EQ));
+    assert_int_equal(pthread_create(&freeing, NULL, free_plain, &gate), 0);
+    await_call(&gate, "cuMemFree", 0);
+    OK(sim_mem_alloc_async(gate.f->sim, PAGE, stream, &ordered));
+    OK(sim_ctx_create(gate.f->sim, 0, 0, &other));
+    OK(sim_mem_alloc(gate.f->sim, PAGE, &elsewhere));
+    OK(sim_ctx_pop_current(gate.f->sim, NULL));
+    uint64_t n_allocs = sim_calls(gate.f->sim, "cuMemAlloc");
+    assert_int_equal(counts_of(gate.f).plain, 3);
+    assert_int_equal(pthread_create(&allocating, NULL, alloc_plain, &gate), 0);
+    await_call(&gate, "cuMemAlloc", n_allocs);
+    assert_int_equal(counts_of(gate.f).plain, 3);
+    OK(sim_stream_write_value(gate.f->sim, NULL, flag, 1, 4, 0));
+    assert_int_equal(pthread_join(freeing, NULL), 0);
+    assert_int_equal(pthread_join(allocating, NULL), 0);
+    assert_int_equal(counts_of(gate.f).plain, 3);
     fixture_end(gate.f);
 }
 
@@ -170,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_functions_have_a_thread),
         cmocka_unit_test(test_a_wait_holds_up_nobody),
+        cmocka_unit_test(test_a_waiting_free_holds_up_allocations),
         cmocka_unit_test(test_a_stream_of_an_ended_thread_is_covered),
         cmocka_unit_test(test_many_threads),
     };
