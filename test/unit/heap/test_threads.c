@@ -231,7 +231,7 @@ static void test_a_busy_host_does_not_shorten_the_patience(void **state)
 
 /* ---- streams that rob one another ---- */
 
-#define ROUNDS 100
+#define TURNS 100
 
 /* Streams that take and free a block in turn, twice of one size and twice of the other; what was
  * held at most, in pages. */
@@ -249,7 +249,7 @@ static uint64_t held_by_turns(uint64_t slack_pages, unsigned n_streams, const ui
     assert_int_equal(f.page_bytes, 16 * MIB);
     for (unsigned i = 0; i < n_streams; i++)
         streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    for (unsigned i = 0; i < ROUNDS * n_streams; i++)
+    for (unsigned i = 0; i < TURNS * n_streams; i++)
         fixture_cycle(&f, pages[i / n_streams / 2 % 2], streams[i % n_streams]);
     uint64_t held = fixture_totals(&f).held_pages;
     *n_hits_out = fixture_hits(&f);
@@ -262,9 +262,9 @@ static void test_streams_that_rob_one_another_get_a_block_each(void **state)
     (void)state;
     uint64_t n_hits;
     assert_int_equal(held_by_turns(16, 2, (uint64_t[]){4, 4}, &n_hits), 8);
-    assert_in_range(n_hits, ROUNDS, 2 * ROUNDS);
+    assert_in_range(n_hits, TURNS, 2 * TURNS);
     assert_int_equal(held_by_turns(16, 4, (uint64_t[]){4, 4}, &n_hits), 16);
-    assert_in_range(n_hits, 2 * ROUNDS, 4 * ROUNDS);
+    assert_in_range(n_hits, 2 * TURNS, 4 * TURNS);
 }
 
 static void test_no_block_is_made_beyond_what_may_be_spared(void **state)
