@@ -17,6 +17,7 @@ import format as formatting
 import headers
 import house
 import layers
+import pages
 import sizes
 import tidy
 import words
@@ -163,6 +164,25 @@ class Words(CheckTest):
             self.write(path, LICENCE + text)
             self.assertEqual(self.complaints(words.check), [] if is_good else [(path, 2)], text)
             os.remove(os.path.join(self.root, path))
+
+
+class Pages(CheckTest):
+    LONG = 99 * "x" + " y"
+
+    def test_long_lines(self):
+        self.write("README.md", "fine\n" + self.LONG + "\n")
+        self.write("docs/a.md", f"| table |\n{self.LONG}\n```\ncode\n```\n- {self.LONG[3:]}\n  {self.LONG}\n")
+        self.assertEqual(self.complaints(pages.check), [("README.md", 2), ("docs/a.md", 2), ("docs/a.md", 7)])
+
+    def test_what_cannot_be_wrapped(self):
+        self.write("docs/a.md", f"| {self.LONG} |\n```sh\n{self.LONG}\n```\n- item\n  ```\n  {self.LONG}\n  ```\n")
+        self.assertEqual(self.complaints(pages.check), [])
+
+    def test_other_pages(self):
+        self.write("docs/OPTIONS.md", self.LONG + "\n")
+        self.write("docs/a.txt", self.LONG + "\n")
+        self.write("test/bench/a.md", self.LONG + "\n")
+        self.assertEqual(self.complaints(pages.check), [])
 
 
 class Format(CheckTest):
