@@ -199,7 +199,7 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
  * more was held. */
 uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes);
 
-/* ---- decay: what was not needed for a while goes back (decay.c) ---- */
+/* ---- decay: what was not needed for a while goes back (heap_decay.c) ---- */
 
 /* The window over which need is remembered has so many slots. Time is the caller's: a slot is what
  * lies between two looks. */

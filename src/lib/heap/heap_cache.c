@@ -118,7 +118,8 @@ static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
     return vpmm_heap_allocation_id(heap, lane->next_id++);
 }
 
-/* The lane of what cudaFree frees of a context's memory. No stream has that id: see stream.c. */
+/* The lane of what cudaFree frees of a context's memory. No stream has that id: see order_stream.c.
+ */
 #define LANE_OF_CONTEXT (UINT64_C(1) << 62)
 
 static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *cached)

@@ -48,7 +48,8 @@ struct vpmm_heap {
     vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes, decayed_bytes;
-    /* decay.c: the highest needs of the last slots, in pages; the next one is kept at `slot`. */
+    /* heap_decay.c: the highest needs of the last slots, in pages; the next one is kept at `slot`.
+     */
     uint64_t need_pages_highs[VPMM_DECAY_SLOTS];
     uint32_t decay_slot;
     struct vpmm_lease *leases; /* LEASES_MAX of them, in one mapping; NULL: there never was one */
@@ -87,7 +88,7 @@ struct vpmm_serving {
     enum vpmm_way way;
 };
 
-/* ---- edit.c ---- */
+/* ---- heap_edit.c ---- */
 
 /* Take and give the lock around the planning of an edit. `begin` returns with the lock held and the
  * edit counted; `end` is called with the lock held, ends the edit and gives the lock. */
@@ -124,7 +125,7 @@ static inline uint64_t vpmm_heap_now_ns(const struct vpmm_heap *heap)
     return vpmm_watch_now_ns(heap->params.watch);
 }
 
-/* ---- audit.c ---- */
+/* ---- heap_audit.c ---- */
 
 /* With the lock held, after each change of the pool: stops the process with the first invariant
  * that does not hold. Only where the project is configured with it. */
@@ -134,7 +135,7 @@ void vpmm_heap_check(struct vpmm_heap *heap);
 #    define vpmm_heap_check(heap) ((void)(heap))
 #endif
 
-/* ---- free.c ---- */
+/* ---- heap_free.c ---- */
 
 /* Pages of edits and frees under way; what is lost is busy for ever, what is withheld as long as
  * others please, and neither is counted. */
@@ -207,7 +208,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_wait_early(struct vpmm_serving *ser
                                                         uint64_t create_pages_max,
                                                         uint64_t *address_out);
 
-/* ---- malloc.c ---- */
+/* ---- heap_malloc.c ---- */
 
 /* Serves from mapped pages, those in the stream's own lane included: no driver call. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
@@ -218,7 +219,7 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
 
-/* ---- mempool.c ---- */
+/* ---- heap_mempool.c ---- */
 
 /* A block of it was served: its highest figures may be higher. */
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
@@ -241,7 +242,7 @@ static inline uint32_t vpmm_mempool_number(const struct vpmm_request *request)
     return request->mempool ? request->mempool->number : VPMM_MEMPOOL_DEFAULT;
 }
 
-/* ---- wait.c ---- */
+/* ---- heap_wait.c ---- */
 
 uint64_t vpmm_now_ms(void);
 /* Lets others run for a moment. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* *Lanes*: what the front cache (cache.h) keeps of each stream. A lane belongs to one stream at a
- * time; that changes under the heap's lock and the lane's latch, what it holds under the latch
+/* *Lanes*: what the front cache (heap_cache.h) keeps of each stream. A lane belongs to one stream
+ * at a time; that changes under the heap's lock and the lane's latch, what it holds under the latch
  * alone. Private to this folder. */
 #ifndef VPMM_HEAP_LANE_H
 #define VPMM_HEAP_LANE_H

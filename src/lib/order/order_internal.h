@@ -259,7 +259,7 @@ void vpmm_queue_complete(struct vpmm_order *order, uint32_t number, uint64_t beg
 /* The same for all queues of a context. */
 void vpmm_queues_complete(struct vpmm_order *order, uint32_t context, uint64_t begin);
 
-/* ---- events (event.c) ---- */
+/* ---- events (order_event.c) ---- */
 
 /* An idle event of the context, now owned; 0: there is none. */
 uint32_t vpmm_event_take(struct vpmm_order *order, struct vpmm_context *context);
@@ -276,7 +276,7 @@ void vpmm_event_unpin(struct vpmm_order *order, uint32_t number);
 /* The context is gone: its idle events are forgotten. */
 void vpmm_events_forget(struct vpmm_order *order, struct vpmm_context *context);
 
-/* ---- contexts (context.c) ---- */
+/* ---- contexts (order_context.c) ---- */
 
 /* The living context of the handle, or NULL. With the lock, for as long as that is held. */
 struct vpmm_context *vpmm_context_find(const struct vpmm_order *order, vpmm_context_handle handle);
@@ -362,7 +362,7 @@ bool vpmm_snapshot_is(struct vpmm_order *order, vpmm_event_handle event, uint64_
  * the lock, which it gives up meanwhile; the thread's capture mode is relaxed. */
 enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id, bool is_used);
 
-/* ---- observing (wait.c) ---- */
+/* ---- observing (order_wait.c) ---- */
 
 /* Asks the driver about the event of a recorded fence, through event_query or event_synchronize,
  * and completes what an OK vouches for. OK too when it was complete already; NOT_READY when its
@@ -371,7 +371,7 @@ enum vpmm_status vpmm_mark_observe(struct vpmm_order *order, uint64_t stream_id,
 enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
                                     enum vpmm_status (*operation)(void *, vpmm_event_handle));
 
-/* ---- captures (capture.c) ---- */
+/* ---- captures (order_capture.c) ---- */
 
 /* Whether work that a capture excludes may be done. */
 bool vpmm_gate_is_open(const struct vpmm_order *order);
@@ -380,7 +380,7 @@ void vpmm_captures_forget(struct vpmm_order *order, struct vpmm_context *context
 /* Ends the capture that the stream began, whether it still captures or not. */
 void vpmm_capture_forget(struct vpmm_order *order, vpmm_stream_handle handle);
 
-/* ---- streams (stream.c) ---- */
+/* ---- streams (order_stream.c) ---- */
 
 /* As vpmm_order_stream, in what the thread remembers or in `room`; NULL: it cannot be told. */
 const struct vpmm_stream *vpmm_stream_ask(struct vpmm_order *order, vpmm_stream_handle handle,

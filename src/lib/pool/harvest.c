@@ -159,8 +159,6 @@ void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class)
     enter(walk, GROUP_COMPLETE);
 }
 
-/* The next group that the request may have something of: its stream's; or, where it may have what
- * others freed, any. */
 /* Of the groups of the streams that the request comes after, the lowest above `group`; that itself:
  * there is none. */
 static unsigned next_followed(const struct vpmm_want *want, unsigned group)
@@ -174,6 +172,8 @@ static unsigned next_followed(const struct vpmm_want *want, unsigned group)
     return best;
 }
 
+/* The next group that the request may have something of: its stream's; or, where it may have what
+ * others freed, any. */
 static bool enter_next_group(struct vpmm_harvest_walk *walk)
 {
     if (!walk->want->asks_all) {

@@ -252,7 +252,7 @@ void vpmm_region_turn(struct vpmm_pool *pool, uint32_t number, const struct vpmm
 /* The same with another state only. */
 void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_region_state state);
 
-/* ---- edit.c ---- */
+/* ---- pool_edit.c ---- */
 
 /* Splits regions so that some begin and end exactly where `span` does. Takes at most two records,
  * reserved before. */

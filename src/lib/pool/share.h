@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What front caches add to the pool's running totals (cache.c). Private to this folder. */
+/* What front caches add to the pool's running totals (pool_cache.c). Private to this folder. */
 #ifndef VPMM_POOL_SHARE_H
 #define VPMM_POOL_SHARE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The word of a region's record, and what its block counts to the figures of CUDA's memory pools
- * (mempool.c). Private to this folder. */
+ * (pool_mempool.c). Private to this folder. */
 #ifndef VPMM_POOL_TALLY_H
 #define VPMM_POOL_TALLY_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The thread that gives memory back while the program does other things: what was not needed for a
  * while (VPMM_DECAY_MS), what another process asks for that has run out, and all that is free where
- * nobody asked for anything in a while (VPMM_IDLE_MS). It has all signals blocked, makes driver
- * calls only between two sleeps, never holds the process up, and does not exist in a forked child.
+ * nobody asked for anything in a while (VPMM_IDLE_MS). It has all signals blocked but SIGBUS, makes
+ * driver calls only between two sleeps, never holds the process up, and does not exist in a forked
+ * child.
  */
 #ifndef VPMM_PRELOAD_IDLE_H
 #define VPMM_PRELOAD_IDLE_H

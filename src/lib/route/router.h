@@ -77,7 +77,7 @@ void vpmm_router_mempools_init(struct vpmm_router *router);
 /* The bytes of free memory that the program told memory pools of the heap's device to keep. */
 uint64_t vpmm_router_kept_bytes(struct vpmm_router *router, struct vpmm_heap *heap);
 
-/* Tells the first time that a heap holds enough for some of it to decay (decay.c). */
+/* Tells the first time that a heap holds enough for some of it to decay (route_decay.c). */
 void vpmm_router_note_held(struct vpmm_router *router, const struct vpmm_heap *heap);
 
 /* The heap of a known device, made if need be (driver). NOT_SUPPORTED, now and for ever, or what
