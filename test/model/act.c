@@ -59,6 +59,27 @@ static CUresult allocate_any(struct turn *turn, CUdeviceptr *address)
     }
 }
 
+/* Whether what is queued on the step's stream now comes to an end without another step. */
+static bool is_clear(const struct turn *turn)
+{
+    struct set before = order_before(&turn->run->reference, turn->step->b);
+    return order_is_clear(&turn->run->reference, &before);
+}
+
+void free_extras(struct run *run)
+{
+    bool needs_context = run->n_extras && run->reference.threads[0].context == CONTEXTS_MAX;
+    CUcontext context;
+    if (needs_context && (run->api->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+                          run->api->cuCtxSetCurrent(context) != CUDA_SUCCESS))
+        fail(run->number, "END", "no context to free memory in");
+    for (unsigned i = 0; i < run->n_extras; i++)
+        (void)run->api->cuMemFree_v2(run->extras[i]);
+    if (needs_context && (run->api->cuCtxSetCurrent(NULL) != CUDA_SUCCESS ||
+                          run->api->cuDevicePrimaryCtxRelease_v2(0) != CUDA_SUCCESS))
+        fail(run->number, "END", "a context cannot be given up");
+}
+
 static CUresult allocate(struct turn *turn, unsigned block)
 {
     const struct step *step = turn->step;
@@ -68,9 +89,10 @@ static CUresult allocate(struct turn *turn, unsigned block)
                        turn->run->bare->answers[turn->number] == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
     if (answer != CUDA_SUCCESS || !was_refused)
         return answer;
-    /* Better than bare. It is given back, so that the two runs go on alike: asynchronously at once,
-     * but cudaFree may wait for what only a later step lets go on. */
-    if (!step_is_malloc_async(step->kind)) {
+    /* Better than bare. It is given back, so that the two runs go on alike: asynchronously at once.
+     * But cudaFree may wait for what only a later step lets go on, and so may others for a free
+     * behind that, of which a bare run has none. */
+    if (!step_is_malloc_async(step->kind) || !is_clear(turn)) {
         turn->run->extras[turn->run->n_extras++] = *address;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

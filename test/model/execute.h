@@ -83,8 +83,12 @@ struct run {
 void execute(const struct api *api, const struct program *program, const struct outcome *bare,
              struct outcome *outcome, uint64_t scale);
 
-/* Makes the step, on the calling thread. act.c */
+/* ---- act.c ---- */
+
+/* Makes the step, on the calling thread. */
 CUresult act(struct turn *turn);
+/* At the end, what bare CUDA would not have given. */
+void free_extras(struct run *run);
 /* The step's stream as the program names it, and as what has one spelling only names it. */
 CUstream turn_stream(const struct turn *turn);
 CUstream turn_stream_itself(const struct turn *turn);

@@ -229,8 +229,7 @@ void device_end(struct run *run)
 {
     struct sim_counts counts;
     count_calls(run);
-    for (unsigned i = 0; i < run->n_extras; i++)
-        (void)run->api->cuMemFree_v2(run->extras[i]);
+    free_extras(run);
     (void)run->api->vpmm_sim_drain();
     run->api->vpmm_sim_live_counts(&counts);
     if (counts.plain || counts.async || counts.pending || counts.captures || counts.graph_execs)

@@ -376,8 +376,7 @@ void device_end(struct run *run)
     const struct reference *reference = &run->reference;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     (void)run->api->cuThreadExchangeStreamCaptureMode(&mode);
-    for (unsigned i = 0; i < run->n_extras; i++)
-        (void)run->api->cuMemFree_v2(run->extras[i]);
+    free_extras(run);
     for (unsigned i = STREAM_MADE; i < STREAMS_MAX; i++)
         if (reference->streams[i].is_alive)
             (void)run->api->cuStreamDestroy_v2(run->streams[i]);
