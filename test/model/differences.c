@@ -85,25 +85,31 @@ static bool is_unready(const struct parting *parting)
     return parting->bare == CUDA_SUCCESS && parting->preloaded == CUDA_ERROR_NOT_READY;
 }
 
-/* What the query asks for. */
-static struct set asked(const struct parting *parting)
+/* What the step asks or waits for. */
+static struct set awaited(const struct parting *parting)
 {
     const struct reference *reference = parting->reference;
     const struct step *step = parting->step;
-    if (step->kind == STEP_QUERY_EVENT)
+    switch (step->kind) {
+    case STEP_QUERY_EVENT:
+    case STEP_SYNC_EVENT:
         return reference->events[step->a].set;
-    return reference->streams[step->b].is_legacy ? order_before(reference, step->b)
-                                                 : order_own(reference, step->b);
+    case STEP_QUERY_STREAM:
+    case STEP_SYNC_STREAM:
+    case STEP_COPY_WAIT:
+        return reference->streams[step->b].is_legacy ? order_before(reference, step->b)
+                                                     : order_own(reference, step->b);
+    default:
+        return order_of_context(reference, reference->threads[step->thread].context);
+    }
 }
 
 /* Bare CUDA had room for the request, or refused it. */
 static bool is_waited_full(const struct parting *parting)
 {
-    bool is_query =
-        parting->step->kind == STEP_QUERY_STREAM || parting->step->kind == STEP_QUERY_EVENT;
-    if (!is_query || !is_unready(parting))
+    if (!is_unready(parting) && strcmp(parting->verdict->kind, "HANG") != 0)
         return false;
-    struct set late = asked(parting);
+    struct set late = awaited(parting);
     for (unsigned i = 0; i < OPERATIONS_MAX / 64; i++)
         if (late.words[i] & parting->late->words[i] & ~parting->reference->done.words[i])
             return true;
@@ -165,8 +171,9 @@ static const struct difference {
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
     {"waited-full",
-     "A stream is not idle, nor an event on it complete: a request that one of the rules above "
-     "could refuse made the stream wait for what another one frees.",
+     "A stream or event is not complete, and what waits for it does not end before a later step: "
+     "a request that one of the rules above could refuse made the stream wait for what another one "
+     "frees.",
      is_waited_full},
     {"free-unwaited",
      "A stream is not idle: it waits for an event that was recorded before a cudaFree. Bare "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Each program in the folder `differences` parts from bare by the rule it is named after, and every rule has one.
+"""Each program in the folder `differences` parts from bare by the rule that it is named after, up to a dot. Every rule has one.
 Usage: test_differences.py MODEL DRIVER LIBRARY"""
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def parts_by(program: Path, model: str, driver: str, library: str) -> list[str]:
 
 def main(model: str, driver: str, library: str) -> int:
     programs = sorted((HERE / "differences").iterdir())
-    failures = [f"no program shows the rule {name}" for name in sorted(rules() - {path.name for path in programs})]
+    failures = [f"no program shows the rule {name}" for name in sorted(rules() - {path.stem for path in programs})]
     for program in programs:
         found = parts_by(program, model, driver, library)
-        if found != [program.name]:
+        if found != [program.stem]:
             failures.append(f"{program.name} parts by {found}")
-    print("\n".join(failures) or f"{len(programs)} rules, each shown by a program")
+    print("\n".join(failures) or f"{len(rules())} rules, shown by {len(programs)} programs")
     return 1 if failures or not programs else 0
 
 
