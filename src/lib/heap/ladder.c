@@ -122,7 +122,8 @@ enum vpmm_status vpmm_ladder_wait_early(struct vpmm_serving *serving, uint64_t c
                                         uint64_t *address_out)
 {
     enum vpmm_status status = vpmm_serving_stitch(serving, create_pages_max, address_out);
-    if (status == VPMM_NOT_FOUND && may_wait_on_device(serving->request))
+    if (status == VPMM_NOT_FOUND && may_wait_on_device(serving->request) &&
+        !serving->request->stream->is_legacy)
         status = wait_on_device(serving, create_pages_max, address_out);
     return status == VPMM_NO_MEMORY ? VPMM_NOT_FOUND : status;
 }
@@ -216,13 +217,18 @@ static void trim_default_pool(const struct vpmm_heap *heap)
     driver->capture_restore(driver->self, mode);
 }
 
-/* What the pool itself has pending, or what is in transit. */
+/* What the pool itself has pending, or what is in transit. A wait on the legacy stream puts the
+ * blocking streams in an order that bare CUDA does not give them, so it comes last there. */
 static enum vpmm_status wait_for_own(struct vpmm_serving *serving, uint64_t *address_out)
 {
+    const struct vpmm_request *request = serving->request;
+    bool polls_first = request->stream && request->stream->is_legacy;
     enum vpmm_status status = wait_on_host(serving, address_out);
-    if (status == VPMM_NO_MEMORY && may_wait_on_device(serving->request))
+    if (status == VPMM_NO_MEMORY && polls_first)
+        status = poll_for_a_while(serving, address_out);
+    if (status == VPMM_NO_MEMORY && may_wait_on_device(request))
         status = wait_on_device(serving, device_free_pages(serving->heap), address_out);
-    if (status == VPMM_NO_MEMORY)
+    if (status == VPMM_NO_MEMORY && !polls_first)
         status = poll_for_a_while(serving, address_out);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -133,6 +134,76 @@ static void test_address_space_is_used_again(void **state)
     fixture_teardown(&f);
 }
 
+struct held {
+    volatile bool gate;
+    unsigned queries_left; /* then the gate opens */
+};
+
+static void count_query(void *self, const char *name)
+{
+    struct held *held = self;
+    if (strcmp(name, "cuEventQuery") == 0 && held->queries_left && --held->queries_left == 0)
+        held->gate = true;
+}
+
+/* A device whose work is done at once, but for that which the gate holds. Of its 64 pages 40 wait
+ * for the gate, freed. */
+static void setup_held(struct fixture *f, struct held *held)
+{
+    struct fixture_params params;
+    fixture_params_default(&params);
+    params.sim.eager = true;
+    params.sim.before_call = count_query;
+    params.sim.self = held;
+    fixture_setup(f, &params);
+    CUstream stream = fixture_stream(f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(f, 40, stream);
+    fixture_work(f, stream, p, 40, true, &held->gate);
+    fixture_free(f, p, stream);
+}
+
+/* A request on the legacy stream, with the device full. Bare CUDA lets one blocking stream wait for
+ * a flag that later work of another sets. A wait on the legacy stream between them would keep that
+ * work back, so what ends by itself is polled for. */
+static void test_legacy_stream_orders_nothing_for_a_request(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct held held = {.gate = false};
+    uint32_t value = 0;
+    CUdeviceptr flag = (CUdeviceptr)(uintptr_t)&value;
+    setup_held(&f, &held);
+    CUstream a = fixture_stream(&f, CU_STREAM_DEFAULT);
+    CUstream b = fixture_stream(&f, CU_STREAM_DEFAULT);
+    assert_int_equal(sim_stream_wait_value(f.sim, a, flag, 1, 4, CU_STREAM_WAIT_VALUE_EQ),
+                     CUDA_SUCCESS);
+    held.queries_left = 50;
+    uint64_t q = fixture_malloc(&f, 40, CU_STREAM_LEGACY);
+    assert_int_equal(sim_stream_write_value(f.sim, b, flag, 1, 4, 0), CUDA_SUCCESS);
+    struct vpmm_heap_counts counts;
+    vpmm_heap_counts(f.heap, &counts);
+    assert_int_equal(counts.stream_waits, 0);
+    assert_int_equal(sim_stream_synchronize(f.sim, a), CUDA_SUCCESS);
+    fixture_free(&f, q, CU_STREAM_LEGACY);
+    fixture_teardown(&f);
+}
+
+/* But a request is not refused for the sake of that. */
+static void test_legacy_stream_waits_at_last(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct held held = {.gate = false};
+    setup_held(&f, &held);
+    uint64_t q = fixture_malloc(&f, 40, CU_STREAM_LEGACY);
+    struct vpmm_heap_counts counts;
+    vpmm_heap_counts(f.heap, &counts);
+    assert_int_equal(counts.stream_waits, 1);
+    held.gate = true;
+    fixture_free(&f, q, CU_STREAM_LEGACY);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +211,8 @@ int main(void)
         cmocka_unit_test(test_free_after_the_owner_is_gone),
         cmocka_unit_test(test_many_stream_fences_hide_no_other),
         cmocka_unit_test(test_address_space_is_used_again),
+        cmocka_unit_test(test_legacy_stream_orders_nothing_for_a_request),
+        cmocka_unit_test(test_legacy_stream_waits_at_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
