@@ -81,6 +81,23 @@ static void test_no_stream_waits_for_a_cudafree(void **state)
     fixture_teardown(&f);
 }
 
+/* Its wait would put the blocking streams in an order that the program did not make. */
+static void test_the_legacy_stream_does_not_wait(void **state)
+{
+    (void)state;
+    struct fixture f;
+    volatile bool gate = false;
+    start(&f, true);
+    go_round(&f, &gate, true);
+    uint64_t n_before = n_waits(&f);
+    uint64_t p = fixture_malloc(&f, PAGES, CU_STREAM_LEGACY);
+    assert_int_equal(n_waits(&f), n_before);
+    assert_int_equal(fixture_totals(&f).held_pages, SLACK_PAGES + PAGES);
+    fixture_free(&f, p, CU_STREAM_LEGACY);
+    gate = true;
+    fixture_teardown(&f);
+}
+
 /* A request larger than the slack waits for what there is, and gets new memory for the rest. */
 static void test_a_large_request_is_served(void **state)
 {
@@ -108,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_no_stream_waits_without_the_option),
         cmocka_unit_test(test_streams_wait_once_the_slack_is_used_up),
         cmocka_unit_test(test_no_stream_waits_for_a_cudafree),
+        cmocka_unit_test(test_the_legacy_stream_does_not_wait),
         cmocka_unit_test(test_a_large_request_is_served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
