@@ -90,6 +90,21 @@ static bool has_room(const struct reference *reference, unsigned device, uint64_
                setting->device_pages * share_percent(reference);
 }
 
+/* Whether bare CUDA may refuse the request. What was freed counts until it is known complete, and
+ * what a memory pool of the program's had always: it may keep that. */
+static bool may_be_refused(const struct reference *reference, unsigned device, uint64_t bytes)
+{
+    const struct setting *setting = &reference->setting;
+    uint64_t granules = reference_taken(reference, device) + reference_granules(setting, bytes);
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        const struct block *block = &reference->blocks[i];
+        if (block->device == device && block->state == BLOCK_FREED && !is_taken(reference, block) &&
+            (block->is_pooled || !set_has_all(&reference->done, &block->fence)))
+            granules += reference_granules(setting, block->bytes);
+    }
+    return setting->is_full || granules > setting->device_pages;
+}
+
 /* cudaMalloc waits beside a cudaFree of its own context that another thread waits in. */
 static bool waits_beside_a_free(const struct reference *reference, unsigned context)
 {
@@ -139,18 +154,20 @@ static const char *malloc_make(struct reference *reference, const struct step *s
     if (step->kind == STEP_MALLOC_POOL && !is_pool_of(reference, step->c, context))
         return "no such pool on the device";
     struct block *block = &reference->blocks[step->a];
+    unsigned device = reference->contexts[context].device;
+    bool may_order = step_is_malloc_async(step->kind) && !reference->streams[step->b].is_legacy &&
+                     !may_be_refused(reference, device, step_bytes(step));
     *block = (struct block){.state = BLOCK_LIVE,
                             .is_async = step_is_malloc_async(step->kind),
                             .is_pooled = step->kind == STEP_MALLOC_POOL,
                             .may_pass = step->kind == STEP_MALLOC_PITCH ||
                                         step->n < reference->setting.page_bytes,
                             .context = context,
-                            .device = reference->contexts[context].device,
+                            .device = device,
                             .bytes = step_bytes(step)};
     if (block->is_async) {
         /* On the legacy stream itself an allocation orders nothing, and nor does one that is
          * refused. */
-        bool may_order = !reference->streams[step->b].is_legacy && !reference->setting.is_full;
         struct set before =
             may_order ? order_before(reference, step->b) : order_own(reference, step->b);
         block->born = order_queue(reference, step->b, &before)->before;
