@@ -11,8 +11,9 @@ struct parting {
     const struct step *step;
     size_t number; /* of the step */
     const struct verdict *verdict;
-    uint16_t bare, preloaded; /* its answers */
-    const struct set *late;   /* operations of requests that may have made their streams wait */
+    uint16_t bare, preloaded;           /* its answers, */
+    uint64_t bare_seen, preloaded_seen; /* and what else it saw */
+    const struct set *late; /* operations of requests that may have made their streams wait */
 };
 
 static bool is_refused(const struct parting *parting)
@@ -85,11 +86,20 @@ static bool is_unready(const struct parting *parting)
     return parting->bare == CUDA_SUCCESS && parting->preloaded == CUDA_ERROR_NOT_READY;
 }
 
+/* Whether something is not complete that is so bare. */
+static bool is_behind(const struct parting *parting)
+{
+    const char *kind = parting->verdict->kind;
+    return is_unready(parting) || strcmp(kind, "HANG") == 0 ||
+           (strcmp(kind, "ORDER") == 0 && (parting->preloaded_seen & ~parting->bare_seen) == 0);
+}
+
 /* What the step asks or waits for. */
 static struct set awaited(const struct parting *parting)
 {
     const struct reference *reference = parting->reference;
     const struct step *step = parting->step;
+    struct set all = {{0}};
     switch (step->kind) {
     case STEP_QUERY_EVENT:
     case STEP_SYNC_EVENT:
@@ -99,17 +109,32 @@ static struct set awaited(const struct parting *parting)
     case STEP_COPY_WAIT:
         return reference->streams[step->b].is_legacy ? order_before(reference, step->b)
                                                      : order_own(reference, step->b);
+    case STEP_LOOK:
+        for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+            struct set of = order_of_context(reference, i);
+            set_add(&all, &of);
+        }
+        return all;
     default:
         return order_of_context(reference, reference->threads[step->thread].context);
     }
 }
 
+/* Adds what CUDA may make the operations wait for. */
+static void add_maybe(const struct reference *reference, struct set *set)
+{
+    for (unsigned i = reference->n_operations; i-- > 0;)
+        if (set->words[i / 64] >> i % 64 & 1)
+            set_add(set, &reference->operations[i].maybe);
+}
+
 /* Bare CUDA had room for the request, or refused it. */
 static bool is_waited_full(const struct parting *parting)
 {
-    if (!is_unready(parting) && strcmp(parting->verdict->kind, "HANG") != 0)
+    if (!is_behind(parting))
         return false;
     struct set late = awaited(parting);
+    add_maybe(parting->reference, &late);
     for (unsigned i = 0; i < OPERATIONS_MAX / 64; i++)
         if (late.words[i] & parting->late->words[i] & ~parting->reference->done.words[i])
             return true;
@@ -171,9 +196,8 @@ static const struct difference {
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
     {"waited-full",
-     "A stream or event is not complete, and what waits for it does not end before a later step: "
-     "a request that one of the rules above could refuse made the stream wait for what another one "
-     "frees.",
+     "What a stream does is late, and what waits for it may wait for a later step: a request that "
+     "one of the rules above could refuse made the stream wait for what another one frees.",
      is_waited_full},
     {"free-unwaited",
      "A stream is not idle: it waits for an event that was recorded before a cudaFree. Bare "
@@ -229,6 +253,8 @@ int difference_find(const struct program *program, const struct outcome *bare,
     for (;; parting.number++) {
         parting.bare = bare->answers[parting.number];
         parting.preloaded = preloaded->answers[parting.number];
+        parting.bare_seen = bare->seen[parting.number];
+        parting.preloaded_seen = preloaded->seen[parting.number];
         if (parting.number < program->n)
             step = program->steps[parting.number];
         else if (!reference_end(reference, &step))
