@@ -115,6 +115,27 @@ static void test_a_blocking_stream_does_not_speak(void **state)
     assert_false(is_complete(fence));
 }
 
+/* To ask the legacy stream, or one that captures, could end a capture. */
+static void test_nobody_is_asked_who_could_end_a_capture(void **state)
+{
+    (void)state;
+    struct vpmm_proof proof;
+    free_on(1);
+    int n_facts = fake.n_facts;
+    vpmm_order_prove_stream(order, VPMM_STREAM_LEGACY, &proof);
+    assert_true(is_empty(&proof));
+    assert_int_equal(fake.n_facts, n_facts);
+    struct vpmm_context *ticket = vpmm_order_capture_begin(order, fake_stream(3));
+    fake_capture(&fake, 3, true);
+    vpmm_order_capture_began(order, ticket, fake_stream(3), true);
+    n_facts = fake.n_facts;
+    proof = of_stream(1);
+    assert_true(is_empty(&proof));
+    assert_int_equal(fake.n_facts, n_facts);
+    fake_capture(&fake, 3, false);
+    vpmm_order_capture_ended(order, fake_stream(3));
+}
+
 static void test_a_joined_fence_is_complete_with_its_parts(void **state)
 {
     (void)state;
@@ -333,6 +354,7 @@ int main(void)
         TEST(test_nothing_is_proven_where_nothing_is_pending),
         TEST(test_a_stream_speaks_for_itself),
         TEST(test_a_blocking_stream_does_not_speak),
+        TEST(test_nobody_is_asked_who_could_end_a_capture),
         TEST(test_a_joined_fence_is_complete_with_its_parts),
         TEST(test_a_context_speaks_for_its_streams),
         TEST(test_an_unknown_context_speaks_for_nobody),
