@@ -81,6 +81,15 @@ static bool is_shared_full(const struct parting *parting)
     return is_refused(parting) && may_lack_whole_extents(parting);
 }
 
+/* What VPMM_PAGES maps lies in a few large extents, and one block keeps one of them. */
+static bool is_eager_full(const struct parting *parting)
+{
+    const struct setting *setting = &parting->program->setting;
+    uint64_t granules = setting->eager_pages * (setting->page_bytes / GRANULE);
+    return is_refused(parting) && setting->extent_pages != 1 &&
+           granules * 100 > setting->device_pages * 50;
+}
+
 static bool is_unready(const struct parting *parting)
 {
     return parting->bare == CUDA_SUCCESS && parting->preloaded == CUDA_ERROR_NOT_READY;
@@ -195,6 +204,10 @@ static const struct difference {
      "With extents of several pages a request is refused where more than half of the device is in "
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
+    {"eager-full",
+     "A request is refused where VPMM_PAGES has mapped more than half of the device in extents of "
+     "several pages: an extent that a live block shares is not given back.",
+     is_eager_full},
     {"waited-full",
      "What a stream does is late, and what waits for it may wait for a later step: a request that "
      "one of the rules above could refuse made the stream wait for what another one frees.",
