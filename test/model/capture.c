@@ -116,6 +116,13 @@ static const char *node_add(struct reference *reference, const struct step *step
     return NULL;
 }
 
+void capture_lose_node(struct reference *reference, unsigned number)
+{
+    struct stream *stream = &reference->streams[number];
+    struct graph *graph = &reference->captures[stream->capture].graph;
+    stream->nodes &= ~((uint64_t)1 << --graph->n);
+}
+
 static const char *event(struct reference *reference, const struct step *step)
 {
     struct stream *stream = &reference->streams[step->b];

@@ -224,8 +224,9 @@ static bool advance(struct reference *reference, const struct step *step, uint16
 {
     if (reference_make(reference, step))
         return false;
-    if (answer == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY && step_is_malloc(step->kind))
-        reference_lose_block(reference, step->a);
+    bool is_lost = step_is_malloc(step->kind) || step->kind == STEP_SCRATCH;
+    if (answer == (uint16_t)CUDA_ERROR_OUT_OF_MEMORY && is_lost)
+        reference_lose(reference, step);
     return true;
 }
 

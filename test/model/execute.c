@@ -103,10 +103,8 @@ static void judge(struct run *run, size_t number, const struct step *step, CUres
         fail(number, "SHORT", "there is no memory for the graph");
     if (!may_answer(step, answer))
         fail(number, "REFUSED", "%s is answered %d", step_name(step->kind), (int)answer);
-    if (step_is_malloc(step->kind))
-        reference_lose_block(&run->reference, step->a);
-    else if (step->kind == STEP_EXCHANGE)
-        reference_lose_block(&run->reference, step->c);
+    if (answer == CUDA_ERROR_OUT_OF_MEMORY)
+        reference_lose(&run->reference, step);
 }
 
 void note_seen(struct turn *turn, uint64_t seen)
@@ -173,7 +171,7 @@ static void make(struct run *run, const struct step *step)
         if (step->kind == STEP_FREE)
             device_check_freed(&turn);
         if (is_skipped)
-            *answer = (uint16_t)CUDA_ERROR_OUT_OF_MEMORY;
+            judge(run, run->number, step, CUDA_ERROR_OUT_OF_MEMORY);
         else
             make_on_thread(&turn);
         bring_back(run, were_away);

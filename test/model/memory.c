@@ -275,7 +275,10 @@ const char *memory_make(struct reference *reference, const struct step *step)
     return step->kind == STEP_FREE ? free_make(reference, step) : free_async_make(reference, step);
 }
 
-void reference_lose_block(struct reference *reference, unsigned block)
+void reference_lose(struct reference *reference, const struct step *step)
 {
-    reference->blocks[block].state = BLOCK_ABSENT;
+    if (step->kind == STEP_SCRATCH)
+        capture_lose_node(reference, step->b);
+    else
+        reference->blocks[step->kind == STEP_EXCHANGE ? step->c : step->a].state = BLOCK_ABSENT;
 }

@@ -150,7 +150,7 @@ void reference_start(struct reference *reference, const struct setting *setting)
 /* NULL: the step is valid and made. Otherwise why not, and nothing is changed. */
 const char *reference_make(struct reference *reference, const struct step *step);
 /* The allocation of a step just made failed. */
-void reference_lose_block(struct reference *reference, unsigned block);
+void reference_lose(struct reference *reference, const struct step *step);
 /* The next step of what every program does at its end: let everything go on, wait for it, check and
  * free all blocks. False when nothing is left to do. */
 bool reference_end(const struct reference *reference, struct step *step_out);
@@ -197,7 +197,9 @@ const char *memory_make(struct reference *reference, const struct step *step); /
  */
 bool memory_finish(struct reference *reference, const struct step *step);
 const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */
-const char *world_make(struct reference *reference, const struct step *step);   /* world.c */
+/* The last node of the stream's capture, which the stream has just added, was refused. */
+void capture_lose_node(struct reference *reference, unsigned stream);
+const char *world_make(struct reference *reference, const struct step *step); /* world.c */
 
 /* Whether the thread may name the stream, which is not part of a capture; NULL or why not. */
 const char *stream_is_usable(const struct reference *reference, const struct step *step);
