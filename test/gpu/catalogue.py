@@ -184,7 +184,7 @@ def _memcheck(source: str, *bars: Bar, report: str = "no", **more: object) -> Pr
 
 MEMCHECK = [
     _memcheck("pattern", _stitches(1), arguments=("2", "1024")),
-    _memcheck("mixes"),
+    _memcheck("mixes", passes=frozenset({"other"})),
     _memcheck("pools"),
     _memcheck("graphs", passes=frozenset({"capturing"})),
     _memcheck("threads"),

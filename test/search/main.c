@@ -21,6 +21,8 @@
 #define PATIENCE_MS 30
 #define WATCH_US 100000
 #define DEVICE_GRANULES 1024
+/* A process that makes its contexts beside others on a GPU may take so long more. */
+#define START_S 60
 /* What contexts and the driver itself take: whoever is refused has taken more than the programs'
  * device. */
 #define MARGIN_BYTES ((uint64_t)1 << 30)
@@ -38,7 +40,7 @@ static const char help[] =
     "\n"
     "  --scale N         bytes of the device for one of the program (default 32)\n"
     "  --settle-ms N     after so long nothing goes on but by a later step (default 20)\n"
-    "  --limit N         seconds that one program may take (default 20)\n"
+    "  --limit N         seconds that one program may take (default 20), the first one 60 more\n"
     "  --seconds N       begins no program after so long\n"
     "  --steps N         the most steps of one program (default 150)\n"
     "  --extent-pages N  VPMM_EXTENT of this process, 0: auto\n"
@@ -220,16 +222,19 @@ static bool has_time(const struct options *options)
     return seconds + (double)(now.tv_nsec - start.tv_nsec) / 1e9 < options->seconds;
 }
 
-static void set_deadline(const struct options *options)
+static void set_deadline(const struct options *options, bool is_first)
 {
-    atomic_store(&deadline, time(NULL) + (time_t)options->limit_s + 1);
+    time_t limit_s = (time_t)options->limit_s + (is_first ? START_S : 0);
+    atomic_store(&deadline, time(NULL) + limit_s + 1);
 }
 
 static void run_one(const struct api *api, const struct options *options,
                     const struct program *program)
 {
+    static bool is_first = true;
     memset(&outcome, 0, sizeof outcome);
-    set_deadline(options);
+    set_deadline(options, is_first);
+    is_first = false;
     current = program;
     execute(api, program, bare, &outcome, options->scale);
     atomic_store(&deadline, 0);
@@ -297,7 +302,7 @@ int main(int n, char **arguments)
     turns_be_real(PATIENCE_MS);
     plain_be_patient((unsigned)options.settle_ms);
     number = options.seed;
-    set_deadline(&options);
+    set_deadline(&options, true);
     if (pthread_create(&watchdog, NULL, watch, NULL))
         return 2;
     if (options.has_ballast)

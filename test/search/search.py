@@ -185,8 +185,9 @@ def replay(device: Device, paths: List[Path]) -> int:
     return status
 
 
-def jobs_by_default() -> int:
-    return max(1, min(8, len(os.sched_getaffinity(0)) // 2))
+def jobs_by_default(is_simulated: bool) -> int:
+    """One on a GPU: its driver makes and ends contexts one after the other, about a second each with many queues."""
+    return max(1, min(8, len(os.sched_getaffinity(0)) // 2)) if is_simulated else 1
 
 
 def batches_of(campaign: Campaign, options: argparse.Namespace, seed: int) -> Iterator[Batch]:
@@ -204,16 +205,17 @@ def options_of(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="repeats the campaign of that seed")
     parser.add_argument("--sim", action="store_true", help="the simulated device in the place of the GPU")
     parser.add_argument("--batches", type=int, help="stops after so many batches")
-    parser.add_argument("--programs", type=int, default=25, help="programs in a batch (default 25)")
-    parser.add_argument("--jobs", type=int, default=jobs_by_default(),
-                        help="batches side by side (default: half the processors, at most 8); each may take several "
-                        "GiB of a GPU's memory")
+    parser.add_argument("--programs", type=int, default=100, help="programs in a batch (default 100)")
+    parser.add_argument("--jobs", type=int,
+                        help="batches side by side (default: 1; half the processors, at most 8, with --sim)")
     parser.add_argument("--build", type=Path, help="a build folder that is up to date, instead of build-search-gpu")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE",
                         help="runs the programs of files, one after the other, and compares the last")
     options = parser.parse_args(arguments)
     if options.replay is None and options.minutes is None:
         parser.error("MINUTES is missing")
+    if options.jobs is None:
+        options.jobs = jobs_by_default(options.sim)
     if options.jobs < 1:
         parser.error("--jobs: at least 1")
     return options
