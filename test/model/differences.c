@@ -71,6 +71,13 @@ static bool is_freed_full(const struct parting *parting)
            exceeds(parting, reference_taken(parting->reference, device_of(parting)));
 }
 
+static bool is_marked_late(const struct parting *parting)
+{
+    unsigned device = device_of(parting);
+    return is_refused(parting) && exceeds(parting, reference_taken(parting->reference, device) +
+                                                       reference_late(parting->reference, device));
+}
+
 static bool is_passed_full(const struct parting *parting)
 {
     return is_refused(parting) && exceeds_with_passed(parting);
@@ -195,6 +202,11 @@ static const struct difference {
      "A request is refused where the live blocks, what is freed behind unfinished work and it, in "
      "whole pages, exceed the device.",
      is_freed_full},
+    {"marked-late",
+     "A request is refused where the live blocks, what is freed on streams that have unfinished "
+     "work since and it, in whole pages, exceed the device: several frees share one mark, which "
+     "may stand behind that work.",
+     is_marked_late},
     {"passed-full",
      "A request is refused where the live blocks, it and freed blocks that CUDA served itself "
      "exceed "

@@ -61,6 +61,27 @@ uint64_t reference_live(const struct reference *reference, unsigned device)
     return granules;
 }
 
+static bool is_late(const struct reference *reference, const struct block *block)
+{
+    if (block->state != BLOCK_FREED || is_taken(reference, block))
+        return false;
+    if (block->freed_on != NOBODY)
+        return !order_is_clear(reference, &reference->streams[block->freed_on].tail);
+    struct set all = order_of_context(reference, block->fence_context);
+    return !order_is_clear(reference, &all);
+}
+
+uint64_t reference_late(const struct reference *reference, unsigned device)
+{
+    uint64_t granules = 0;
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        const struct block *block = &reference->blocks[i];
+        if (block->device == device && is_late(reference, block))
+            granules += reference_granules(&reference->setting, block->bytes);
+    }
+    return granules;
+}
+
 uint64_t reference_passed(const struct reference *reference, unsigned device)
 {
     uint64_t granules = 0;
@@ -211,6 +232,7 @@ static const char *free_make(struct reference *reference, const struct step *ste
     }
     block->fence = fence;
     block->fence_context = owner;
+    block->freed_on = NOBODY;
     block->is_parked = capture_is_open(reference);
     block->state = BLOCK_FREED;
     return NULL;
@@ -230,6 +252,7 @@ static const char *free_async_make(struct reference *reference, const struct ste
         return "the driver might wait for it for ever";
     block->fence = order_queue(reference, step->b, NULL)->before;
     block->fence_context = reference->streams[step->b].context;
+    block->freed_on = step->b;
     block->is_parked = false;
     block->state = BLOCK_FREED;
     return NULL;

@@ -61,6 +61,7 @@ struct block {
     struct set fence; /* freed: what a pool may have to wait for, */
     bool is_parked;   /* or all that the context has, once no capture is under way */
     unsigned fence_context;
+    unsigned freed_on; /* the stream, or NOBODY */
     uint64_t version;
     struct content content;
 };
@@ -157,9 +158,10 @@ bool reference_end(const struct reference *reference, struct step *step_out);
 /* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
  */
 uint64_t reference_taken(const struct reference *reference, unsigned device);
-/* Of live blocks alone, of freed ones that CUDA served itself, and of one of so many bytes, in
- * whole pages. */
+/* Of live blocks alone, of freed ones that CUDA served itself, of freed ones whose stream has
+ * unfinished work that came later, and of one of so many bytes, in whole pages. */
 uint64_t reference_live(const struct reference *reference, unsigned device);
+uint64_t reference_late(const struct reference *reference, unsigned device);
 uint64_t reference_passed(const struct reference *reference, unsigned device);
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes);
 
