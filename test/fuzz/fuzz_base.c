@@ -286,6 +286,11 @@ static struct vpmm_tree_key key_of(const void *record)
     return ((const struct record *)record)->key;
 }
 
+static bool record_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(key_of(record), key);
+}
+
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
 {
     if (a.major != b.major)
@@ -316,7 +321,7 @@ static void op_tree(void)
     size_t n = 0;
     uint64_t n_calls = input_byte(&input);
     assert_int_equal(vpmm_table_init(&table, sizeof(struct record), &vpmm_memory_system), VPMM_OK);
-    struct vpmm_tree tree = {&table, offsetof(struct record, node), key_of, 0};
+    struct vpmm_tree tree = {&table, offsetof(struct record, node), key_of, record_is_below, 0};
     for (uint64_t i = 0; i < n_calls; i++) {
         uint64_t kind = input_byte(&input);
         struct vpmm_tree_key key = {kind % 4, kind / 4 % 2, input_byte(&input)};

@@ -30,26 +30,19 @@ static struct vpmm_tree_key key_at(const struct vpmm_tree *tree, uint32_t number
     return tree->key(vpmm_table_record(tree->records, number));
 }
 
-static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
-{
-    if (a.major != b.major)
-        return a.major < b.major;
-    return a.middle < b.middle || (a.middle == b.middle && a.minor < b.minor);
-}
-
 /* The node of `number`; `*is_below_out` tells whether it lies below `key`. */
 static struct vpmm_tree_node *compare(const struct vpmm_tree *tree, uint32_t number,
-                                      struct vpmm_tree_key key, bool *is_below_out)
+                                      const struct vpmm_tree_key *key, bool *is_below_out)
 {
     char *record = vpmm_table_record(tree->records, number);
     VPMM_STEP();
-    *is_below_out = is_below(tree->key(record), key);
+    *is_below_out = tree->is_below(record, key);
     return node_of(tree, record);
 }
 
 /* The link of `number` that leads towards `key`. */
 static uint32_t *link_towards(const struct vpmm_tree *tree, uint32_t number,
-                              struct vpmm_tree_key key)
+                              const struct vpmm_tree_key *key)
 {
     bool goes_right;
     struct vpmm_tree_node *node = compare(tree, number, key, &goes_right);
@@ -63,7 +56,7 @@ void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
     uint32_t own_priority = priority(number);
     uint32_t *link = &tree->top;
     while (*link && priority(*link) > own_priority)
-        link = link_towards(tree, *link, key);
+        link = link_towards(tree, *link, &key);
 
     uint32_t rest = *link;
     *link = number;
@@ -71,7 +64,7 @@ void vpmm_tree_insert(struct vpmm_tree *tree, uint32_t number)
     uint32_t *above = &node_at(tree, number)->right;
     while (rest) {
         bool lies_below;
-        struct vpmm_tree_node *node = compare(tree, rest, key, &lies_below);
+        struct vpmm_tree_node *node = compare(tree, rest, &key, &lies_below);
         if (lies_below) {
             *below = rest;
             below = &node->right;
@@ -92,7 +85,7 @@ void vpmm_tree_remove(struct vpmm_tree *tree, uint32_t number)
     struct vpmm_tree_key key = key_at(tree, number);
     uint32_t *link = &tree->top;
     while (*link != number)
-        link = link_towards(tree, *link, key);
+        link = link_towards(tree, *link, &key);
 
     uint32_t below = node_at(tree, number)->left;
     uint32_t above = node_at(tree, number)->right;
@@ -116,7 +109,7 @@ uint32_t vpmm_tree_first_from(const struct vpmm_tree *tree, struct vpmm_tree_key
     uint32_t found = 0;
     for (uint32_t at = tree->top; at;) {
         bool lies_below;
-        const struct vpmm_tree_node *node = compare(tree, at, key, &lies_below);
+        const struct vpmm_tree_node *node = compare(tree, at, &key, &lies_below);
         if (!lies_below)
             found = at;
         at = lies_below ? node->right : node->left;
@@ -129,7 +122,7 @@ uint32_t vpmm_tree_last_before(const struct vpmm_tree *tree, struct vpmm_tree_ke
     uint32_t found = 0;
     for (uint32_t at = tree->top; at;) {
         bool lies_below;
-        const struct vpmm_tree_node *node = compare(tree, at, key, &lies_below);
+        const struct vpmm_tree_node *node = compare(tree, at, &key, &lies_below);
         if (lies_below)
             found = at;
         at = lies_below ? node->right : node->left;

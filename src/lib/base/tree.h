@@ -8,6 +8,8 @@
 
 #include "base/table.h"
 
+#include <stdbool.h>
+
 /* Ordered by major, then by middle, then by minor. */
 struct vpmm_tree_key {
     uint64_t major, middle, minor;
@@ -17,10 +19,21 @@ struct vpmm_tree_node {
     uint32_t left, right; /* numbers of records; 0: none */
 };
 
+static inline bool vpmm_tree_key_is_below(struct vpmm_tree_key a, const struct vpmm_tree_key *b)
+{
+    if (a.major != b->major)
+        return a.major < b->major;
+    if (a.middle != b->middle)
+        return a.middle < b->middle;
+    return a.minor < b->minor;
+}
+
 struct vpmm_tree {
     const struct vpmm_table *records;
     size_t node_offset; /* of the vpmm_tree_node in a record */
     struct vpmm_tree_key (*key)(const void *record);
+    /* The same as vpmm_tree_key_is_below of that key: one call a step, and nothing copied. */
+    bool (*is_below)(const void *record, const struct vpmm_tree_key *key);
     uint32_t top;
 };
 

@@ -36,10 +36,15 @@ static struct vpmm_tree_key key_of(const void *record)
                                   (uint64_t)extent->root << VPMM_PAGE_BITS | extent->page};
 }
 
+static bool is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(key_of(record), key);
+}
+
 void vpmm_harvest_init(struct vpmm_pool *pool)
 {
     pool->harvest =
-        (struct vpmm_tree){&pool->extents, offsetof(struct vpmm_extent, node), key_of, 0};
+        (struct vpmm_tree){&pool->extents, offsetof(struct vpmm_extent, node), key_of, is_below, 0};
 }
 
 bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *extent,

@@ -12,11 +12,21 @@ static struct vpmm_tree_key by_size(const void *record)
                                   vpmm_atomic_load(&region->address)};
 }
 
+static bool by_size_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(by_size(record), key);
+}
+
 static struct vpmm_tree_key by_fence(const void *record)
 {
     const struct vpmm_region *region = record;
     return (struct vpmm_tree_key){vpmm_region_stream(region), vpmm_region_fence(region),
                                   vpmm_atomic_load(&region->address)};
+}
+
+static bool by_fence_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(by_fence(record), key);
 }
 
 static uint64_t age_of(const struct vpmm_region *zombie)
@@ -31,10 +41,20 @@ static struct vpmm_tree_key by_pages_and_youth(const void *record)
                                   vpmm_atomic_load(&region->address)};
 }
 
+static bool by_pages_and_youth_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(by_pages_and_youth(record), key);
+}
+
 static struct vpmm_tree_key by_age(const void *record)
 {
     const struct vpmm_region *region = record;
     return (struct vpmm_tree_key){age_of(region), 0, vpmm_atomic_load(&region->address)};
+}
+
+static bool by_age_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(by_age(record), key);
 }
 
 void vpmm_index_init(struct vpmm_pool *pool)
@@ -43,12 +63,15 @@ void vpmm_index_init(struct vpmm_pool *pool)
     size_t size = offsetof(struct vpmm_region, size_node);
     size_t side = offsetof(struct vpmm_region, side_node);
     size_t fence = offsetof(struct vpmm_region, fence_node);
-    pool->holes = pool->complete = pool->pending = (struct vpmm_tree){records, size, by_size, 0};
-    pool->growable = pool->growable_pending = (struct vpmm_tree){records, side, by_size, 0};
-    pool->zombies = (struct vpmm_tree){records, size, by_pages_and_youth, 0};
-    pool->idle_zombies = (struct vpmm_tree){records, side, by_age, 0};
+    pool->holes = pool->complete = pool->pending =
+        (struct vpmm_tree){records, size, by_size, by_size_is_below, 0};
+    pool->growable = pool->growable_pending =
+        (struct vpmm_tree){records, side, by_size, by_size_is_below, 0};
+    pool->zombies =
+        (struct vpmm_tree){records, size, by_pages_and_youth, by_pages_and_youth_is_below, 0};
+    pool->idle_zombies = (struct vpmm_tree){records, side, by_age, by_age_is_below, 0};
     pool->waiting_regions.tree = pool->waiting_zombies.tree =
-        (struct vpmm_tree){records, fence, by_fence, 0};
+        (struct vpmm_tree){records, fence, by_fence, by_fence_is_below, 0};
 }
 
 static struct vpmm_tree *growable_tree(struct vpmm_pool *pool, const struct vpmm_region *region)

@@ -36,6 +36,11 @@ static struct vpmm_tree_key key_of(const void *record)
     return (struct vpmm_tree_key){entry->pages / 10, entry->pages % 10, entry->address};
 }
 
+static bool record_is_below(const void *record, const struct vpmm_tree_key *key)
+{
+    return vpmm_tree_key_is_below(key_of(record), key);
+}
+
 static bool is_below(struct vpmm_tree_key a, struct vpmm_tree_key b)
 {
     if (a.major != b.major)
@@ -78,7 +83,7 @@ static void a_tree_finds_what_a_list_finds(void **state)
     (void)state;
     struct vpmm_table table;
     assert_int_equal(vpmm_table_init(&table, sizeof(struct record), &vpmm_memory_system), VPMM_OK);
-    struct vpmm_tree tree = {&table, offsetof(struct record, node), key_of, 0};
+    struct vpmm_tree tree = {&table, offsetof(struct record, node), key_of, record_is_below, 0};
     for (uint32_t i = 1; i <= N; i++) {
         struct record *record = vpmm_table_at(&table, vpmm_table_take(&table));
         record->pages = below(50);
