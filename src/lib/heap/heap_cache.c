@@ -35,6 +35,33 @@ void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id)
     vpmm_lane_give(lane);
 }
 
+static bool has_point(const struct vpmm_follower *follower, uint64_t stream_id)
+{
+    for (uint32_t i = 0; i < follower->n_points; i++)
+        if (follower->points[i].stream_id == stream_id)
+            return true;
+    return false;
+}
+
+bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower)
+{
+    bool is_all = true;
+    if (!follower->n_points)
+        return false;
+    vpmm_lock_take(&heap->lock);
+    for (struct vpmm_lane *lane = heap->first_lane; lane && is_all; lane = lane->next) {
+        uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
+        vpmm_lane_take(lane);
+        is_all = !lane->n || stream_id == follower->stream_id || has_point(follower, stream_id);
+        if (is_all)
+            vpmm_lane_empty(heap, lane);
+        vpmm_lane_give(lane);
+    }
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    return is_all;
+}
+
 /* An event on the stream itself does not wait for other streams' work as one of the context does.
  * On the legacy stream it would put work in order that bare CUDA leaves alone. */
 static bool can_record_on(const struct vpmm_stream *own, uint64_t stream_id)

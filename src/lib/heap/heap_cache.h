@@ -11,6 +11,7 @@
 #define VPMM_HEAP_CACHE_H
 
 #include "heap/heap.h"
+#include "order/order_program.h"
 
 /* NO_METADATA. What it made, vpmm_lanes_finish gives back. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap);
@@ -39,6 +40,9 @@ bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address,
 
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);
+/* Hands to the pool what the lanes of the follower's streams hold. False: it follows no other
+ * stream, or the lane of one that it does not follow holds something. */
+bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower);
 /* Hands what all lanes hold to the pool, and closes all batches, so that what is complete can be
  * one with its neighbours. True if there was any of either. `own`: the stream of the request that
  * it is for, inside which the calling thread is, or NULL (driver). */

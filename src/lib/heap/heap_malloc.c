@@ -216,6 +216,12 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
         status = serve_victim(serving, address_out);
     if (status != VPMM_NOT_FOUND)
         return status;
+    /* Where all that the lanes hold is in order for the request, nobody's work needs to be recorded
+     * or asked about. */
+    if (vpmm_cache_drain_followed(serving->heap, &serving->view.follower))
+        status = vpmm_serving_fit(serving, address_out);
+    if (status != VPMM_NOT_FOUND)
+        return status;
     if (!is_cautious(serving)) {
         (void)vpmm_cache_gather(serving->heap, serving->request->stream);
         (void)vpmm_heap_settle(serving->heap);

@@ -22,6 +22,10 @@ struct vpmm_allocator {
                              bool is_sync, uint64_t *address_out);
     enum vpmm_status (*give)(struct vpmm_allocator *allocator, uint64_t address, uint32_t stream,
                              bool is_sync);
+    /* Queue the record of the event and the wait for it, as a program that this serves would: the
+     * order that they make is seen. */
+    enum vpmm_status (*record)(struct vpmm_allocator *allocator, uint32_t event, uint32_t stream);
+    enum vpmm_status (*follow)(struct vpmm_allocator *allocator, uint32_t event, uint32_t stream);
     uint64_t (*held_bytes)(struct vpmm_allocator *allocator);
     void (*counts)(const struct vpmm_allocator *allocator, struct vpmm_heap_counts *counts_out);
     /* The modelled price of unmaps that were put off. */

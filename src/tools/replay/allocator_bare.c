@@ -38,6 +38,16 @@ static enum vpmm_status look(const struct vpmm_replay_device *device, uint64_t *
     return device->priced.inner->memory_info(device->priced.inner->self, free_out, &total_bytes);
 }
 
+static enum vpmm_status record(struct vpmm_allocator *base, uint32_t event, uint32_t stream)
+{
+    return base->device->record(base->device, event, stream);
+}
+
+static enum vpmm_status follow(struct vpmm_allocator *base, uint32_t event, uint32_t stream)
+{
+    return base->device->follow(base->device, event, stream);
+}
+
 static uint64_t held_bytes(struct vpmm_allocator *base)
 {
     uint64_t free_bytes = 0;
@@ -88,6 +98,8 @@ struct vpmm_allocator *vpmm_allocator_bare(struct vpmm_replay_device *device,
         .is_look_dear = bare->is_sync,
         .take = take,
         .give = give,
+        .record = record,
+        .follow = follow,
         .held_bytes = held_bytes,
         .counts = counts,
         .owed_ns = owed_ns,

@@ -4,6 +4,7 @@
 #include "replay/allocator.h"
 
 #include "base/bytes.h"
+#include "order/order_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,34 @@ static enum vpmm_status give(struct vpmm_allocator *base, uint64_t address, uint
     if (!status)
         status = vpmm_heap_free(of(base)->heap, address, is_sync ? NULL : &stream, &wait);
     return status ? status : wait;
+}
+
+static enum vpmm_status record(struct vpmm_allocator *base, uint32_t event, uint32_t stream)
+{
+    struct vpmm_replay_device *device = base->device;
+    struct vpmm_order *order = of(base)->order;
+    vpmm_event_handle handle = device->event(device, event);
+    struct vpmm_event_points points;
+    if (!vpmm_order_learns(order))
+        return device->record(device, event, stream);
+    vpmm_order_event_recording(order, handle, device->stream(device, stream), &points);
+    enum vpmm_status status = device->record(device, event, stream);
+    vpmm_order_event_recorded(order, handle, &points, status == VPMM_OK);
+    return status;
+}
+
+static enum vpmm_status follow(struct vpmm_allocator *base, uint32_t event, uint32_t stream)
+{
+    struct vpmm_replay_device *device = base->device;
+    struct vpmm_order *order = of(base)->order;
+    vpmm_event_handle handle = device->event(device, event);
+    struct vpmm_event_points points;
+    if (!vpmm_order_has_pending(order))
+        return device->follow(device, event, stream);
+    vpmm_order_event_waiting(order, handle, &points);
+    enum vpmm_status status = device->follow(device, event, stream);
+    vpmm_order_event_waited(order, handle, device->stream(device, stream), &points);
+    return status;
 }
 
 static uint64_t held_bytes(struct vpmm_allocator *base)
@@ -164,6 +193,8 @@ struct vpmm_allocator *vpmm_allocator_pool(struct vpmm_replay_device *device,
             .device = device,
             .take = take,
             .give = give,
+        .record = record,
+        .follow = follow,
             .held_bytes = held_bytes,
             .counts = counts,
             .owed_ns = owed_ns,

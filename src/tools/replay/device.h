@@ -23,8 +23,9 @@ struct vpmm_replay_device {
 
     /* Operations; those that answer with a status do so as the seam's do. */
     void (*close)(struct vpmm_replay_device *device);
-    /* Of the stream with that number; NULL stands for none. */
+    /* Of the stream with that number; NULL stands for none. And of the event. */
     vpmm_stream_handle (*stream)(struct vpmm_replay_device *device, uint32_t number);
+    vpmm_event_handle (*event)(struct vpmm_replay_device *device, uint32_t number);
     /* A pass begins, whose first operation was recorded at that time. */
     void (*begin)(struct vpmm_replay_device *device, uint64_t tape_ns);
     /* The recorded time is now that. */

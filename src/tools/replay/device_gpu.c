@@ -201,6 +201,11 @@ static enum vpmm_status work(struct vpmm_replay_device *base, uint32_t number, u
         device->spin, 1, 1, 1, 1, 1, 1, 0, device->streams[number], parameters, NULL));
 }
 
+static vpmm_event_handle event_handle(struct vpmm_replay_device *base, uint32_t number)
+{
+    return (vpmm_event_handle)(void *)of(base)->events[number];
+}
+
 static enum vpmm_status record(struct vpmm_replay_device *base, uint32_t event, uint32_t number)
 {
     struct gpu_device *device = of(base);
@@ -358,6 +363,7 @@ vpmm_replay_device_gpu(const struct vpmm_tape *tape, int number,
     base->begin = begin;
     base->go_to = begin;
     base->work = work;
+    base->event = event_handle;
     base->record = record;
     base->follow = follow;
     base->drain = drain;

@@ -58,6 +58,11 @@ static enum vpmm_status work(struct vpmm_replay_device *base, uint32_t number, u
     return sim_table_status(vpmm_timeline_work(&of(base)->timeline, number, duration_ns));
 }
 
+static vpmm_event_handle event_handle(struct vpmm_replay_device *base, uint32_t number)
+{
+    return (vpmm_event_handle)(void *)of(base)->timeline.events[number].handle;
+}
+
 static enum vpmm_status record(struct vpmm_replay_device *base, uint32_t event, uint32_t number)
 {
     return sim_table_status(vpmm_timeline_record(&of(base)->timeline, event, number));
@@ -152,6 +157,7 @@ vpmm_replay_device_sim(const struct vpmm_tape *tape, uint64_t bytes,
     base->begin = begin;
     base->go_to = go_to;
     base->work = work;
+    base->event = event_handle;
     base->record = record;
     base->follow = follow;
     base->drain = drain;

@@ -193,10 +193,10 @@ static bool step(struct run *run, const struct vpmm_tape_op *op)
         status = device->work(device, op->stream, op->amount);
         break;
     case VPMM_TAPE_RECORD:
-        status = device->record(device, op->object, op->stream);
+        status = run->allocator->record(run->allocator, op->object, op->stream);
         break;
     case VPMM_TAPE_FOLLOW:
-        status = device->follow(device, op->object, op->stream);
+        status = run->allocator->follow(run->allocator, op->object, op->stream);
         break;
     }
     return !status || fail(run, "work of the trace", 0, status);

@@ -272,6 +272,53 @@ static void a_ring_of_two_streams_needs_one_block(void **state)
     scene_end(s);
 }
 
+/* Blocks of many sizes in such a ring: nothing is recorded or asked about for a request, because all
+ * that is free is in order for it. */
+static void a_ring_of_many_sizes_asks_and_records_nothing(void **state)
+{
+    struct scene scene, *s = &scene;
+    struct vpmm_order_totals before, after;
+    (void)state;
+    scene_start(s);
+    free_block(s);
+    record(s, s->second, s->from);
+    wait_for(s, s->to, s->second);
+    for (uint64_t round = 0; round < 40; round++) {
+        vpmm_order_totals(s->f.order, &before);
+        uint64_t pages = 1 + round % PAGES;
+        uint64_t p = fixture_malloc(&s->f, pages, s->to);
+        vpmm_order_totals(s->f.order, &after);
+        assert_int_equal(after.queries, before.queries);
+        assert_int_equal(after.records, before.records);
+        fixture_work(&s->f, s->to, p, pages, true, NULL);
+        record(s, s->event, s->to);
+        wait_for(s, s->from, s->event);
+        fixture_free(&s->f, p, s->from);
+        record(s, s->second, s->from);
+        wait_for(s, s->to, s->second);
+    }
+    assert_int_equal(fixture_totals(&s->f).held_pages, PAGES);
+    scene_end(s);
+}
+
+/* What a third stream freed may be complete, and then serves better than a part of a large block.
+ */
+static void what_another_stream_freed_is_looked_at_too(void **state)
+{
+    struct scene scene, *s = &scene;
+    (void)state;
+    scene_start(s);
+    uint64_t small = fixture_malloc(&s->f, 2, s->third);
+    fixture_free(&s->f, small, s->third);
+    free_block(s);
+    record(s, s->event, s->from);
+    wait_for(s, s->to, s->event);
+    assert_int_equal(fixture_malloc(&s->f, 2, s->to), small);
+    fixture_work(&s->f, s->to, small, 2, true, NULL);
+    fixture_free(&s->f, small, s->to);
+    scene_end(s);
+}
+
 /* More streams than are remembered: what is forgotten is not reused, and nothing else happens. */
 static void what_exceeds_the_bound_is_forgotten(void **state)
 {
@@ -328,6 +375,8 @@ int main(void)
         cmocka_unit_test(each_free_keeps_its_turn),
         cmocka_unit_test(a_smaller_request_gets_a_part),
         cmocka_unit_test(a_ring_of_two_streams_needs_one_block),
+        cmocka_unit_test(a_ring_of_many_sizes_asks_and_records_nothing),
+        cmocka_unit_test(what_another_stream_freed_is_looked_at_too),
         cmocka_unit_test(what_exceeds_the_bound_is_forgotten),
         cmocka_unit_test(a_stream_that_was_forgotten_begins_a_later_turn),
     };
