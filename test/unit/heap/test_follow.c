@@ -272,8 +272,8 @@ static void a_ring_of_two_streams_needs_one_block(void **state)
     scene_end(s);
 }
 
-/* Blocks of many sizes in such a ring: nothing is recorded or asked about for a request, because all
- * that is free is in order for it. */
+/* Blocks of many sizes in such a ring: nothing is recorded or asked about for a request, because
+ * all that is free is in order for it. */
 static void a_ring_of_many_sizes_asks_and_records_nothing(void **state)
 {
     struct scene scene, *s = &scene;
