@@ -176,8 +176,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 bool vpmm_heap_settle(struct vpmm_heap *heap);
 /* The same down to the last fence: for who has waited for one. */
 void vpmm_heap_settle_all(struct vpmm_heap *heap);
-/* The same where the last settling left some for another time; true then: for who finds nothing. */
+/* The same where the last settling left some for another time; true then. `more`: for a request
+ * that finds nothing, which asks about a bounded number of fences (vpmm_order_poll_more). */
 bool vpmm_heap_settle_rest(struct vpmm_heap *heap);
+bool vpmm_heap_settle_more(struct vpmm_heap *heap);
 
 /* In an edit, with the lock, which it gives and takes again: the claimed region at `address`
  * becomes free, and the extents that lie wholly in it go back to the device. `removals`: room for

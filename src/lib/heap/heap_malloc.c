@@ -161,7 +161,7 @@ static enum vpmm_status serve_waiting(struct vpmm_serving *serving, uint64_t *ad
             (void)vpmm_heap_settle(heap);
             continue;
         }
-        if (!has_settled && vpmm_heap_settle_rest(heap)) {
+        if (!has_settled && vpmm_heap_settle_more(heap)) {
             has_settled = true;
             continue;
         }
@@ -227,7 +227,7 @@ static enum vpmm_status serve_in_order(struct vpmm_serving *serving, uint64_t *a
         (void)vpmm_heap_settle(serving->heap);
     }
     status = vpmm_serving_fit(serving, address_out);
-    if (status == VPMM_NOT_FOUND && !is_cautious(serving) && vpmm_heap_settle_rest(serving->heap))
+    if (status == VPMM_NOT_FOUND && !is_cautious(serving) && vpmm_heap_settle_more(serving->heap))
         status = vpmm_serving_fit(serving, address_out);
     if (status == VPMM_NOT_FOUND && serving->heap->params.stream_waits)
         status = vpmm_ladder_wait_early(serving, pages_within_slack(serving->heap, 0), address_out);

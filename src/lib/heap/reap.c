@@ -36,6 +36,26 @@ void vpmm_heap_settle_all(struct vpmm_heap *heap)
     vpmm_lock_give(&heap->lock);
 }
 
+bool vpmm_heap_settle_more(struct vpmm_heap *heap)
+{
+    struct vpmm_request_view view;
+    bool has_passed;
+    vpmm_lock_take(&heap->lock);
+    bool has_rest = heap->is_unsettled || heap->has_unasked;
+    vpmm_lock_give(&heap->lock);
+    if (!has_rest)
+        return false;
+    vpmm_request_view_init(&view, heap->order, NULL, false);
+    (void)vpmm_order_poll_more(heap->order, &has_passed);
+    vpmm_lock_take(&heap->lock);
+    heap->is_unsettled = false;
+    heap->has_unasked = has_passed;
+    vpmm_pool_settle_all(heap->pool, &view.view);
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    return true;
+}
+
 bool vpmm_heap_settle_rest(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);

@@ -204,10 +204,13 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
  * complete. */
 bool vpmm_order_poll(struct vpmm_order *order);
 /* The same for who asks again soon: streams that were found busy are passed over once, twice, four
- * times..., VPMM_PASSES_MAX times at most, before they are asked again. `has_passed_out`: some
- * were. */
+ * times..., VPMM_PASSES_MAX times at most, before they are asked again. A bounded number of streams
+ * is asked, the next ones by the next glance. `has_passed_out`: there are others. */
 #define VPMM_PASSES_MAX 8u
 bool vpmm_order_glance(struct vpmm_order *order, bool *has_passed_out);
+/* The same for who found nothing after a glance: busy streams are asked too, as many as leaves the
+ * queries of all requests in proportion to the requests. */
+bool vpmm_order_poll_more(struct vpmm_order *order, bool *has_passed_out);
 /* Polls where twice as many fences, or more, are not known complete as the last time: for who
  * records and never polls, so that events are used again. */
 void vpmm_order_tidy(struct vpmm_order *order);

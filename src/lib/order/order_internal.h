@@ -163,6 +163,8 @@ struct vpmm_order {
      * and when a stream or a context is leaving. No two orders of a process begin with the same. */
     vpmm_atomic64 epoch;
     uint32_t queues_end; /* above the highest queue number ever used */
+    uint32_t glanced;    /* the queue that the last glance stopped at */
+    uint32_t credit;     /* of what a request may find busy, left by glances */
     uint32_t first_joined, last_joined;
     uint32_t first_open; /* those that are not in n_fences */
     vpmm_atomic32 n_open;

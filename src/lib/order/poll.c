@@ -6,6 +6,12 @@
 /* With fewer fences that are not known complete nobody looks for the sake of their events. */
 #define TIDIED_LEAST 32u
 
+/* A request may find so many streams busy. Its glance looks at so many queues, from where the last
+ * one stopped; what it does not need of that is left to whoever finds nothing, who has at least as
+ * much as a glance. So what requests pay does not grow with the streams. */
+#define BUSY_MAX 7u
+#define LOOKED_MAX 64u
+
 static vpmm_fence fence_in(const struct vpmm_order *order, uint32_t slot)
 {
     return slot ? vpmm_atomic_load(&vpmm_slot_at(order, slot)->number) : VPMM_FENCE_NONE;
@@ -23,20 +29,21 @@ static void pass_over(struct vpmm_queue *queue)
 
 /* Called with the lock, which is given up while the driver is asked: meanwhile the queue may have
  * become another's. While its oldest fence is not complete, no other is; and the newest vouches for
- * all. */
-static void poll_queue(struct vpmm_order *order, struct vpmm_queue *queue)
+ * all. True: the last answer was that a fence is not complete. */
+static bool is_busy(struct vpmm_order *order, struct vpmm_queue *queue)
 {
     enum vpmm_status (*query)(void *, vpmm_event_handle) = order->driver->event_query;
     vpmm_fence oldest = fence_in(order, queue->first);
     pass_over(queue);
     if (!oldest || vpmm_fence_observe(order, oldest, query) != VPMM_OK)
-        return;
+        return oldest != VPMM_FENCE_NONE;
     vpmm_fence newest = fence_in(order, queue->last);
     if (!newest || vpmm_fence_observe(order, newest, query) == VPMM_OK)
-        return;
+        return false;
     while ((oldest = fence_in(order, queue->first)) != VPMM_FENCE_NONE && oldest != newest)
         if (vpmm_fence_observe(order, oldest, query) != VPMM_OK)
-            return;
+            break;
+    return true;
 }
 
 /* Called with the lock, which is given up where there is something to record. */
@@ -57,8 +64,79 @@ static bool is_passed_over(struct vpmm_queue *queue)
     return is_passed;
 }
 
-/* Of all queues, or of those that it is time for: then `has_passed_out` tells of others. */
-static bool poll(struct vpmm_order *order, bool *has_passed_out)
+enum asked {
+    ASKED_ALL,
+    ASKED_GLANCE, /* those that it is time for, within bounds */
+    ASKED_MORE,   /* as many as glances have left */
+};
+
+/* Called with the lock. */
+static void ask_all(struct vpmm_order *order)
+{
+    for (uint32_t number = 1; number < order->queues_end; number++) {
+        struct vpmm_queue *queue = vpmm_queue_at(order, number);
+        if (queue)
+            (void)is_busy(order, queue);
+    }
+}
+
+static uint32_t n_queues(const struct vpmm_order *order)
+{
+    return order->queues_end ? order->queues_end - 1 : 0;
+}
+
+static struct vpmm_queue *next_queue(struct vpmm_order *order)
+{
+    order->glanced = order->glanced % n_queues(order) + 1;
+    return vpmm_queue_at(order, order->glanced);
+}
+
+/* The same of those that it is time for, within the bounds; true: there are others. */
+static bool glance(struct vpmm_order *order)
+{
+    bool has_passed = false;
+    unsigned n_busy = 0, n_looked = 0;
+    uint32_t n = n_queues(order);
+    uint32_t i = 0;
+    for (; i < n && n_busy < BUSY_MAX && n_looked < LOOKED_MAX; i++) {
+        struct vpmm_queue *queue = next_queue(order);
+        if (!queue)
+            continue;
+        n_looked++;
+        if (is_passed_over(queue))
+            has_passed = true;
+        else
+            n_busy += is_busy(order, queue);
+    }
+    if (order->credit < n)
+        order->credit += BUSY_MAX - n_busy;
+    return has_passed || i < n;
+}
+
+/* As many as glances have left; true: there are others. */
+static bool ask_more(struct vpmm_order *order)
+{
+    unsigned most = order->credit < BUSY_MAX ? BUSY_MAX : order->credit;
+    unsigned n_busy = 0;
+    uint32_t n = n_queues(order);
+    uint32_t i = 0;
+    for (; i < n && n_busy < most; i++) {
+        struct vpmm_queue *queue = next_queue(order);
+        n_busy += queue && is_busy(order, queue);
+    }
+    order->credit = most - n_busy;
+    return i < n;
+}
+
+static bool ask(struct vpmm_order *order, enum asked asked)
+{
+    if (asked == ASKED_ALL)
+        ask_all(order);
+    return asked == ASKED_GLANCE ? glance(order) : asked == ASKED_MORE && ask_more(order);
+}
+
+/* `has_passed_out`: there are queues that were not asked. */
+static bool poll(struct vpmm_order *order, enum asked asked, bool *has_passed_out)
 {
     const struct vpmm_driver *driver = order->driver;
     int mode;
@@ -68,15 +146,7 @@ static bool poll(struct vpmm_order *order, bool *has_passed_out)
     for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number; number--)
         record_parked(order, vpmm_context_at(order, number));
     uint64_t n_completed = vpmm_order_completions(order);
-    for (uint32_t number = 1; number < order->queues_end; number++) {
-        struct vpmm_queue *queue = vpmm_queue_at(order, number);
-        if (!queue)
-            continue;
-        if (has_passed_out && is_passed_over(queue))
-            *has_passed_out = true;
-        else
-            poll_queue(order, queue);
-    }
+    *has_passed_out = ask(order, asked);
     bool any = vpmm_order_completions(order) != n_completed;
     if (any)
         vpmm_joined_sweep(order);
@@ -87,13 +157,20 @@ static bool poll(struct vpmm_order *order, bool *has_passed_out)
 
 bool vpmm_order_poll(struct vpmm_order *order)
 {
-    return poll(order, NULL);
+    bool has_passed = false;
+    return poll(order, ASKED_ALL, &has_passed);
 }
 
 bool vpmm_order_glance(struct vpmm_order *order, bool *has_passed_out)
 {
     *has_passed_out = false;
-    return poll(order, has_passed_out);
+    return poll(order, ASKED_GLANCE, has_passed_out);
+}
+
+bool vpmm_order_poll_more(struct vpmm_order *order, bool *has_passed_out)
+{
+    *has_passed_out = false;
+    return poll(order, ASKED_MORE, has_passed_out);
 }
 
 void vpmm_order_tidy(struct vpmm_order *order)

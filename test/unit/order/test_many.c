@@ -120,6 +120,51 @@ static void a_fence_is_complete_when_its_own_stream_got_there(void **state)
     assert_int_equal(vpmm_order_ask(order, fences[7], 0), VPMM_VERDICT_COMPLETE);
 }
 
+/* What one request pays does not grow with the streams, and each stream's turn comes. One fence is
+ * complete, which is asked about in addition. */
+static void a_glance_asks_a_few_streams_and_the_next_one_others(void **state)
+{
+    (void)state;
+    vpmm_fence fences[QUEUES];
+    int events[QUEUES];
+    for (unsigned i = 0; i < QUEUES; i++) {
+        fences[i] = free_as(i);
+        events[i] = fake.last_event;
+    }
+    for (unsigned i = 0; i < QUEUES; i += 31) {
+        unsigned n_glances = 0;
+        fake_complete(&fake, events[i]);
+        while (vpmm_order_ask(order, fences[i], 0) != VPMM_VERDICT_COMPLETE) {
+            bool has_others;
+            fake.n_queries = 0;
+            (void)vpmm_order_glance(order, &has_others);
+            assert_in_range(fake.n_queries, 0, 7 + 2);
+            assert_true(has_others);
+            assert_in_range(++n_glances, 1, (VPMM_PASSES_MAX + 1) * QUEUES / 7);
+        }
+    }
+}
+
+/* Who finds nothing asks as often as glances have left, and at least as often as a glance. */
+static void requests_ask_in_proportion_to_their_number(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < QUEUES; i++)
+        (void)free_as(i);
+    for (unsigned round = 0; round < 8; round++) {
+        bool has_others;
+        fake.n_queries = 0;
+        for (unsigned i = 0; i < 10; i++)
+            (void)vpmm_order_glance(order, &has_others);
+        (void)vpmm_order_poll_more(order, &has_others);
+        assert_in_range(fake.n_queries, 7, 11 * 7);
+        fake.n_queries = 0;
+        (void)vpmm_order_poll_more(order, &has_others);
+        assert_int_equal(fake.n_queries, 7);
+        assert_true(has_others);
+    }
+}
+
 static void the_gate_opens_after_the_last_of_many_captures(void **state)
 {
     (void)state;
@@ -153,6 +198,8 @@ int main(void)
         TEST(every_stream_keeps_its_id_until_it_is_destroyed),
         TEST(streams_that_cannot_be_destroyed_keep_their_ids),
         TEST(a_fence_is_complete_when_its_own_stream_got_there),
+        TEST(a_glance_asks_a_few_streams_and_the_next_one_others),
+        TEST(requests_ask_in_proportion_to_their_number),
         TEST(the_gate_opens_after_the_last_of_many_captures),
     };
     return cmocka_run_group_tests_name("order/many", tests, NULL, NULL);
