@@ -157,40 +157,6 @@ static bool is_waited_full(const struct parting *parting)
     return false;
 }
 
-static bool is_cuda_free(const struct step *step)
-{
-    return step->kind == STEP_FREE || step->kind == STEP_EXCHANGE;
-}
-
-/* Whether the event that the wait names was recorded before a cudaFree, and that came before the
- * wait. */
-static bool has_free_between(const struct program *program, size_t wait)
-{
-    unsigned event = program->steps[wait].a;
-    bool has_free = false;
-    for (size_t i = wait; i-- > 0;) {
-        const struct step *step = &program->steps[i];
-        if (step->kind == STEP_RECORD && step->a == event)
-            return has_free;
-        has_free |= is_cuda_free(step);
-    }
-    return false;
-}
-
-/* A wait for an event that is complete queues nothing in CUDA. Bare cudaFree made the event
- * complete; here the wait is work of its stream, and comes after the legacy stream's. */
-static bool is_free_unwaited(const struct parting *parting)
-{
-    const struct program *program = parting->program;
-    if (!is_unready(parting) || parting->step->kind != STEP_QUERY_STREAM ||
-        program->setting.free_waits)
-        return false;
-    for (size_t i = 0; i < parting->number && i < program->n; i++)
-        if (program->steps[i].kind == STEP_WAIT && has_free_between(program, i))
-            return true;
-    return false;
-}
-
 static const struct difference {
     const char *name, *sentence;
     bool (*explains)(const struct parting *);
@@ -222,12 +188,9 @@ static const struct difference {
      is_eager_full},
     {"waited-full",
      "What a stream does is late, and what waits for it may wait for a later step: a request that "
-     "one of the rules above could refuse made the stream wait for what another one frees.",
+     "bare CUDA refused was served there and then freed, or one that the rules above could refuse "
+     "made the stream wait for what another one frees.",
      is_waited_full},
-    {"free-unwaited",
-     "A stream is not idle: it waits for an event that was recorded before a cudaFree. Bare "
-     "cudaFree has waited for the event, and a wait for a complete event queues nothing.",
-     is_free_unwaited},
 };
 
 #define N_DIFFERENCES (sizeof differences / sizeof *differences)
@@ -245,8 +208,9 @@ static bool advance(struct reference *reference, const struct step *step, uint16
 /* Makes the step at which the two runs do not part. */
 static void pass(const struct parting *parting, struct reference *reference, struct set *late)
 {
-    bool is_late = step_is_malloc_async(parting->step->kind) &&
-                   (exceeds_with_passed(parting) || may_lack_whole_extents(parting));
+    bool is_tight = parting->bare == CUDA_ERROR_OUT_OF_MEMORY || exceeds_with_passed(parting) ||
+                    may_lack_whole_extents(parting);
+    bool is_late = step_is_malloc_async(parting->step->kind) && is_tight;
     if (advance(reference, parting->step, parting->bare) && is_late) {
         unsigned last = reference->n_operations - 1;
         late->words[last / 64] |= (uint64_t)1 << last % 64;

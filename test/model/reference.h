@@ -39,6 +39,7 @@ struct operation {
     unsigned context;
     unsigned waits_for, sets; /* flags, or NOBODY */
     bool is_clear;            /* comes to an end without another step of the program */
+    bool is_moot; /* a wait for an event that may be complete: then it is no operation */
 };
 
 struct block {
@@ -189,6 +190,9 @@ bool order_is_clear(const struct reference *reference, const struct set *set);
 /* Whether some of it is certainly not complete. What is not clear may be complete all the same,
  * where CUDA does not make it wait for all that it may. */
 bool order_is_held(const struct reference *reference, const struct set *set);
+/* Whether the end of some of it depends on whether an event was complete when a stream was to wait
+ * for it. The device may have got on further in one run than in another. */
+bool order_is_moot(const struct reference *reference, const struct set *set);
 struct set order_of_context(const struct reference *reference, unsigned context);
 
 /* ---- the steps, by what they deal with: NULL or why not ---- */

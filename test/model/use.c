@@ -185,10 +185,11 @@ static const char *event(struct reference *reference, const struct step *step)
          * waited for, unless a flag keeps it from being. */
         if (set_has_all(&reference->done, &event->set))
             return NULL;
-        struct set before = order_is_held(reference, &event->set) ? order_before(reference, step->b)
-                                                                  : order_own(reference, step->b);
+        bool is_held = order_is_held(reference, &event->set);
+        struct set before =
+            is_held ? order_before(reference, step->b) : order_own(reference, step->b);
         set_add(&before, &event->set);
-        (void)order_queue(reference, step->b, &before);
+        order_queue(reference, step->b, &before)->is_moot = !is_held;
         return NULL;
     }
     if (event->context != reference->streams[step->b].context)
@@ -211,6 +212,8 @@ static const char *wait_or_query(struct reference *reference, const struct step 
         if (!host_may_wait(reference, step->thread, &set))
             return "it would wait for ever";
         host_wait(reference, step->thread, &set);
+    } else if (order_is_moot(reference, &set)) {
+        return "nobody knows the answer";
     }
     return NULL;
 }

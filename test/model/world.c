@@ -236,6 +236,19 @@ static const char *event_make(struct reference *reference, const struct step *st
         if (!host_may_wait(reference, step->thread, &event->set))
             return "it would wait for ever";
         host_wait(reference, step->thread, &event->set);
+    } else if (order_is_moot(reference, &event->set)) {
+        return "nobody knows the answer";
+    }
+    return NULL;
+}
+
+/* What a look at all copies to the host sees. */
+static const char *look(const struct reference *reference)
+{
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        struct set of = order_of_context(reference, i);
+        if (order_is_moot(reference, &of))
+            return "nobody knows what is there";
     }
     return NULL;
 }
@@ -251,7 +264,9 @@ static const char *host_make(struct reference *reference, const struct step *ste
         order_settle(reference);
         return NULL;
     }
-    if (step->kind == STEP_PROGRESS || step->kind == STEP_LOOK)
+    if (step->kind == STEP_LOOK)
+        return look(reference);
+    if (step->kind == STEP_PROGRESS)
         return NULL;
     if (step->kind == STEP_CAPTURE_MODE) {
         reference->threads[step->thread].mode = step->n % 3;
