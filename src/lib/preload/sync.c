@@ -14,6 +14,13 @@ static void clear(struct vpmm_proof *proof)
     proof->moment = 0;
 }
 
+/* No free is pending and no stream has a mark: there is nothing to learn or to wait for. */
+static VPMM_INLINE bool is_quiet(void)
+{
+    const struct vpmm_order *order = vpmm_order_present();
+    return !order || (!vpmm_order_has_pending(order) && !vpmm_order_has_marks(order));
+}
+
 /* NULL: there is nothing to learn. Until vpmm_leave. */
 static struct vpmm_order *enter(struct vpmm_proof *proof_out)
 {
@@ -95,9 +102,22 @@ static CUresult end_wait(const struct wait *wait, CUresult result)
     return over(&wait->proof, true, result);
 }
 
+/* After a wait that proves nothing. */
+static CUresult waited(CUresult result)
+{
+    struct vpmm_router *router = result == CUDA_SUCCESS ? vpmm_enter() : NULL;
+    if (router) {
+        vpmm_router_synchronised(router);
+        vpmm_leave();
+    }
+    return result;
+}
+
 CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
 {
     struct wait wait;
+    if (is_quiet())
+        return waited(VPMM_ORIGINAL(cuStreamSynchronize, stream));
     begin_wait(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &wait);
     return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize, stream));
 }
@@ -105,6 +125,8 @@ CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
 CUresult vpmm_wrap_cuStreamSynchronize_ptsz(CUstream stream)
 {
     struct wait wait;
+    if (is_quiet())
+        return waited(VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
     begin_wait(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &wait);
     return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
 }
@@ -130,6 +152,8 @@ static CUresult end_query(bool is_idle, const struct vpmm_proof *proof, CUresult
 CUresult vpmm_wrap_cuStreamQuery(CUstream stream)
 {
     struct vpmm_proof proof;
+    if (is_quiet())
+        return VPMM_ORIGINAL(cuStreamQuery, stream);
     bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &proof);
     return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery, stream));
 }
@@ -137,6 +161,8 @@ CUresult vpmm_wrap_cuStreamQuery(CUstream stream)
 CUresult vpmm_wrap_cuStreamQuery_ptsz(CUstream stream)
 {
     struct vpmm_proof proof;
+    if (is_quiet())
+        return VPMM_ORIGINAL(cuStreamQuery_ptsz, stream);
     bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &proof);
     return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery_ptsz, stream));
 }
@@ -154,6 +180,8 @@ static void prove_event(CUevent event, struct vpmm_proof *proof_out)
 CUresult vpmm_wrap_cuEventSynchronize(CUevent event)
 {
     struct vpmm_proof proof;
+    if (is_quiet())
+        return waited(VPMM_ORIGINAL(cuEventSynchronize, event));
     prove_event(event, &proof);
     return over(&proof, true, VPMM_ORIGINAL(cuEventSynchronize, event));
 }
@@ -161,6 +189,8 @@ CUresult vpmm_wrap_cuEventSynchronize(CUevent event)
 CUresult vpmm_wrap_cuEventQuery(CUevent event)
 {
     struct vpmm_proof proof;
+    if (is_quiet())
+        return VPMM_ORIGINAL(cuEventQuery, event);
     prove_event(event, &proof);
     return over(&proof, false, VPMM_ORIGINAL(cuEventQuery, event));
 }
