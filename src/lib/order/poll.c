@@ -87,7 +87,7 @@ static uint32_t n_queues(const struct vpmm_order *order)
 
 static struct vpmm_queue *next_queue(struct vpmm_order *order)
 {
-    order->glanced = order->glanced % n_queues(order) + 1;
+    order->glanced = order->glanced < n_queues(order) ? order->glanced + 1 : 1;
     return vpmm_queue_at(order, order->glanced);
 }
 
