@@ -69,7 +69,7 @@ command -v meson:meson
 LINES
     )
     [ -z "$missing" ] || install_packages $missing
-    at_least "$(meson --version)" 1.0 || install_python meson
+    at_least "$(meson --version)" 0.61 || install_python meson
 }
 
 need_cmocka() {
