@@ -57,8 +57,8 @@ const char vpmm_help_run[] =
     "wrong option or value, of which the program hears nothing; 1 if there is no library.\n"
     "\n"
     "examples:\n"
-    "  vpmm run -- python train.py\n"
-    "  vpmm run --torch --stats -- python train.py\n"
+    "  vpmm run -- python3 train.py\n"
+    "  vpmm run --torch --stats -- python3 train.py\n"
     "  vpmm run --pages 80% --trace train-%p.vpmm -- ./simulate --steps 100\n";
 
 /* What the library does, and this command does not. */
