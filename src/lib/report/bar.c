@@ -17,6 +17,8 @@ enum kind {
 };
 static const char marks[KINDS] = {'#', '+', '-', 'z', '?', '!'};
 #define HOLE_MARK '.'
+/* More are not there: the metadata are damaged. What is less is a whole number as a double, too. */
+#define PAGES_MAX ((uint64_t)1 << 52)
 
 struct bar {
     uint64_t pages[VPMM_REPORT_CELLS_MAX][KINDS];
@@ -124,6 +126,8 @@ void vpmm_report_bar(struct vpmm_router *router, int device, char *cells_out, un
     memset(cells_out, HOLE_MARK, n_cells);
     uint64_t page_bytes = heap ? vpmm_heap_page_bytes(heap) : 0;
     bar.all_pages = heap ? count_pages(vpmm_heap_pool(heap), page_bytes) : 0;
+    if (bar.all_pages > PAGES_MAX)
+        bar.all_pages = 0;
     while (bar.all_pages && next(vpmm_heap_pool(heap), page_bytes, &walk, &region)) {
         if (kind_of(&region, vpmm_router_order(router), &kind) && walk.at < bar.all_pages)
             add(&bar, kind, walk.at, region.pages);

@@ -214,12 +214,13 @@ static enum vpmm_attach_answer find(const struct process *process, struct found 
 
 /* ---- what is in it ---- */
 
-/* Text of another process, which may be anything, goes to a terminal. */
+/* Text of another process, which may be anything, goes to a terminal, which also obeys bytes above
+ * 0x7f: U+009B begins an order as ESC does. */
 static void make_printable(char *text, size_t room)
 {
     text[room - 1] = 0;
     for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
+        if (*text < ' ' || *text >= 0x7f)
             *text = '?';
 }
 
@@ -277,11 +278,13 @@ enum vpmm_attach_answer vpmm_attach(uint64_t pid, struct vpmm_attached *attached
                                     char why_out[VPMM_ATTACH_WHY])
 {
     struct process process;
-    struct found found;
+    struct found found = {.fd = -1};
     look_up(pid, &process);
     enum vpmm_attach_answer answer = find(&process, &found, why_out);
     if (answer != VPMM_ATTACHED)
         return answer;
+    make_printable(found.header.version, sizeof found.header.version);
+    make_printable(found.header.program, sizeof found.header.program);
     answer = check(&process, &found.header, why_out);
     if (answer == VPMM_ATTACHED)
         answer = map(&process, &found, why_out);
@@ -289,7 +292,6 @@ enum vpmm_attach_answer vpmm_attach(uint64_t pid, struct vpmm_attached *attached
     if (answer != VPMM_ATTACHED)
         return answer;
     attached_out->header = found.header;
-    make_printable(attached_out->header.program, sizeof found.header.program);
     attached_out->process = (struct vpmm_report_process){pid, attached_out->header.program};
     attached_out->router = atomic_load(&found.header.root);
     return VPMM_ATTACHED;
