@@ -47,6 +47,8 @@ static const char *begin(struct reference *reference, const struct step *step)
 {
     struct stream *stream = &reference->streams[step->b];
     unsigned number = 0;
+    if (reference->setting.captures_nothing)
+        return "captures are left out";
     for (unsigned i = 0; i < THREADS_MAX; i++)
         if (reference->threads[i].then.n)
             return "an allocation under way would break the capture";

@@ -107,6 +107,7 @@ struct setting {
     bool free_waits;
     bool is_full;  /* requests may take all of the device, and be refused */
     bool is_plain; /* no kernels: a graph writes the same each time */
+    bool captures_nothing;
 };
 
 struct program {

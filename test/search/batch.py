@@ -19,8 +19,8 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 BARE, PRELOADED, SIMULATED = "bare", "preloaded", "simulated"
 GIB = 1 << 30
-# Seconds that one program may take before it counts as one that hangs.
-LIMIT_SECONDS = 15
+# Seconds that one program may take before it counts as one that hangs; most take less than a tenth of one.
+LIMIT_SECONDS = 6
 # A process ends its last program by that limit. After so many seconds more it is killed.
 EXIT_SECONDS = 4
 HANGS_MAX = 4
@@ -70,10 +70,11 @@ class Batch:
     free_waits: bool = False
     steps: int = 150
     is_full: bool = False
+    captures: bool = True
 
     @staticmethod
-    def draw(dice: random.Random, seed: int, n_programs: int) -> Batch:
-        return Batch(first=dice.randrange(1 << 40), n_programs=n_programs, campaign_seed=seed,
+    def draw(dice: random.Random, seed: int, n_programs: int, captures: bool) -> Batch:
+        return Batch(first=dice.randrange(1 << 40), n_programs=n_programs, campaign_seed=seed, captures=captures,
                      extent_pages=dice.choice([0, 0, 1, 4]), slack_bytes=dice.choice([0, 64 << 20, 256 << 20]),
                      free_waits=dice.random() < 0.15, steps=dice.choice([60, 150, 300]),
                      is_full=dice.random() < 0.2)
@@ -92,7 +93,7 @@ class Batch:
         return f"campaign {self.campaign_seed}"
 
     def options(self) -> List[str]:
-        flags = ["--free-waits"] * self.free_waits + ["--full"] * self.is_full
+        flags = ["--free-waits"] * self.free_waits + ["--full"] * self.is_full + ["--captures"] * self.captures
         return ["--extent-pages", str(self.extent_pages), "--slack-bytes", str(self.slack_bytes),
                 "--steps", str(self.steps)] + flags
 

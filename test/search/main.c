@@ -49,6 +49,7 @@ static const char help[] =
     "  --full            programs may use all of the device and be refused; --bare FILE then names "
     "what\n"
     "                    a bare run of the same programs wrote, which this one keeps step with\n"
+    "  --captures        programs may capture their streams\n"
     "  --ballast         holds all of the device but 3 GiB, which is what programs are made for\n";
 
 struct options {
@@ -56,7 +57,7 @@ struct options {
     uint64_t seed, n_programs, scale, settle_ms, limit_s, steps, extent_pages, slack_bytes;
     const char *bare;
     double seconds;
-    bool free_waits, prints, replays, is_full, has_ballast;
+    bool free_waits, prints, replays, is_full, has_ballast, captures;
 };
 
 static FILE *out;
@@ -71,7 +72,7 @@ static const struct program *current;
 
 static bool read_options(int n, char **arguments, struct options *options)
 {
-    static const char names[] = "ospcmlnekfriubxt"; /* one letter an option */
+    static const char names[] = "ospcmlnekfriubxta"; /* one letter an option */
     static const struct option list[] = {{"out", required_argument, NULL, 'o'},
                                          {"seed", required_argument, NULL, 's'},
                                          {"programs", required_argument, NULL, 'p'},
@@ -88,6 +89,7 @@ static bool read_options(int n, char **arguments, struct options *options)
                                          {"replay", no_argument, NULL, 'r'},
                                          {"print", no_argument, NULL, 'i'},
                                          {"seconds", required_argument, NULL, 't'},
+                                         {"captures", no_argument, NULL, 'a'},
                                          {NULL, 0, NULL, 0}};
     *options = (struct options){.n_programs = 1,
                                 .scale = 32,
@@ -123,6 +125,7 @@ static bool read_options(int n, char **arguments, struct options *options)
         options->prints = options->prints || name == 'i';
         options->is_full = options->is_full || name == 'u';
         options->has_ballast = options->has_ballast || name == 'x';
+        options->captures = options->captures || name == 'a';
     }
     return options->out || options->prints;
 }
@@ -211,6 +214,7 @@ static struct setting setting_of(const struct options *options)
                             .root_bytes = (uint64_t)1 << 30,
                             .free_waits = options->free_waits,
                             .is_full = options->is_full,
+                            .captures_nothing = !options->captures,
                             .is_plain = true};
 }
 

@@ -63,7 +63,7 @@ def command_of(*arguments: str) -> List[str]:
 def totals_of(text: str) -> Tuple[int, int]:
     """The operations and programs of the line of totals."""
     found = re.search("^search: ([0-9]+) operations in ([0-9]+) programs, [0-9]+ operations a second, "
-                      "[0-9]+ programs did not end bare, [0-9]+ failures$", text, re.MULTILINE)
+                      "[0-9]+ failures$", text, re.MULTILINE)
     assert found, text
     return int(found[1]), int(found[2])
 
@@ -79,8 +79,20 @@ class TestSearch(unittest.TestCase):
         campaign = self.campaign(Device(BUILD, True), 12)
         self.assertEqual(campaign.failures, [])
         self.assertEqual(campaign.programs, 12)
-        self.assertEqual(campaign.hung_bare, 0)
+        self.assertEqual(campaign.ended_bare, {})
         self.assertGreater(campaign.operations, 12 * 3 * 60)
+
+    def test_what_does_not_end_bare_is_counted_and_not_compared(self) -> None:
+        campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
+        campaign.judge(batch(1), 100, {BARE: Sight(["0"], "HANG"), PRELOADED: Sight(["0", "2"])})
+        self.assertEqual(campaign.failures, [])
+        self.assertEqual(campaign.ended_bare, {"HANG": 1})
+
+    def test_programs_capture_only_where_they_may(self) -> None:
+        texts = {captures: "".join(Device(BUILD, True).program_text(replace(batch(1), captures=captures), number)
+                                   for number in range(40)) for captures in (False, True)}
+        self.assertNotIn("capture-begin", texts[False])
+        self.assertIn("capture-begin", texts[True])
 
     def test_a_difference_is_found_and_made_short(self) -> None:
         campaign = self.campaign(Faulty(BUILD, True), 1)
