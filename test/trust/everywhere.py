@@ -16,7 +16,7 @@ import harness
 HERE = os.path.dirname(os.path.abspath(__file__))
 # What no wait of ours may reach: a program of this suite takes a second.
 PATIENCE_S = 60
-# The least that a run of this suite must have compared.
+# The least that a run of this suite must have compared: conditions and programs, whatever the modes.
 LEAST = 100
 
 MODES = {
@@ -42,6 +42,7 @@ def worker():
 
 class Everywhere(unittest.TestCase):
     n_compared = n_skipped = 0
+    pairs = set()
 
     @classmethod
     def setUpClass(cls):
@@ -94,14 +95,16 @@ class Everywhere(unittest.TestCase):
             with self.subTest(condition=name, mode=mode, program=os.path.basename(command[0])):
                 self.assertEqual(self.start(name, command, MODES[mode], True), bare)
                 Everywhere.n_compared += 1
+                Everywhere.pairs.add((name, command[0]))
 
     def test_a_program_that_raises_the_signal_and_cancels_threads(self):
         for name in conditions.all_of(harness.work):
             self.compare(name, [worker()], MODES)
 
-    def test_a_program_of_the_truth(self):
-        for name in conditions.all_of(harness.work):
-            self.compare(name, [harness.options.truth], ("everything", "trace"))
+    def test_programs_of_the_truth(self):
+        for truth in harness.options.truths:
+            for name in conditions.all_of(harness.work):
+                self.compare(name, [truth], ("everything", "trace"))
 
     def test_no_program_without_cuda_notices(self):
         for name in ("stderr closed", "stderr a broken pipe", "RLIMIT_FSIZE 0", "nothing special"):
@@ -109,16 +112,19 @@ class Everywhere(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        print(f"{cls.n_compared} pairs of runs compared, {cls.n_skipped} skipped", file=sys.stderr)
-        assert cls.n_compared >= LEAST, "too few conditions could be made to prove anything"
+        print(f"{cls.n_compared} pairs of runs compared, of {len(cls.pairs)} pairs of a condition and a program; "
+              f"{cls.n_skipped} skipped", file=sys.stderr)
+        assert len(cls.pairs) >= LEAST, "too few conditions could be made to prove anything"
 
 
 def main():
-    at = sys.argv.index("--truth")
-    truth = os.path.abspath(sys.argv[at + 1])
-    del sys.argv[at:at + 2]
+    truths = []
+    while "--truth" in sys.argv:
+        at = sys.argv.index("--truth")
+        truths.append(os.path.abspath(sys.argv[at + 1]))
+        del sys.argv[at:at + 2]
     rest = harness.parse()
-    harness.options.truth, harness.options.sim = truth, os.path.abspath(harness.options.sim)
+    harness.options.truths, harness.options.sim = truths, os.path.abspath(harness.options.sim)
     unittest.main(module="__main__", argv=[sys.argv[0], *rest], verbosity=2)
 
 
