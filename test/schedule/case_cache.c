@@ -127,6 +127,18 @@ static void prepare_streams(void)
     queue(OTHER);
 }
 
+/* Of two pages of cudaMalloc the left one is cached and the right one is free. */
+static void prepare_waiting(void)
+{
+    prepare_blocks(2, 0);
+    uint64_t first = stage_malloc(world->stage, 1, 0);
+    uint64_t second = stage_malloc(world->stage, 1, 0);
+    free_on(second, 0);
+    reap();
+    free_on(first, 0);
+    (void)vpmm_order_poll(world->stage->order);
+}
+
 /* ---- threads ---- */
 
 static void free_first(void)
@@ -225,6 +237,17 @@ static void free_once_for_all(void)
     free_once(0);
 }
 
+static void take_waiting(void)
+{
+    (void)stage_malloc(world->stage, 1, 0);
+}
+
+/* Somebody else has found out that the context is gone. */
+static void bury(void)
+{
+    vpmm_heap_context_gone(world->stage->heap, vpmm_context_id(world->stage->context));
+}
+
 static void die(void)
 {
     struct stage_heap *stage = world->stage;
@@ -310,6 +333,7 @@ const struct schedule_case cases_cache[] = {
                   check_once),
     SCHEDULE_TEST(evicted_beside_a_take, prepare_lanes, {take_cached, evict_and_take}, check),
     SCHEDULE_TEST(dies_beside_a_free, prepare_pending, {free_first, die}, check),
+    SCHEDULE_TEST(buried_beside_a_take, prepare_waiting, {take_waiting, bury}, audit),
     SCHEDULE_TEST(dies_when_due, prepare_due, {queue_and_free, die}, check),
     SCHEDULE_TEST(dies_beside_a_gather, prepare_pending, {gather, die}, check),
     SCHEDULE_TEST(capture_beside_a_free, prepare_open, {queue_and_free, capture}, check),

@@ -105,10 +105,13 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
 {
     struct vpmm_region *region = record_of(pool, number);
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
-    vpmm_region_own(region, owner);
-    discount_cached(share, vpmm_region_pages(region), owner->bytes,
-                    vpmm_atomic_load(&region->word));
-    return vpmm_atomic_load(&region->address);
+    /* Once it is live, the end of its context may free it and put it together with others. */
+    uint64_t pages = vpmm_region_pages(region);
+    uint64_t address = vpmm_atomic_load(&region->address);
+    uint64_t word = vpmm_region_own(region, owner);
+    VPMM_STEP();
+    discount_cached(share, pages, owner->bytes, word);
+    return address;
 }
 
 void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,

@@ -226,8 +226,8 @@ static inline bool vpmm_region_swap_live(struct vpmm_region *region, uint64_t wo
     return vpmm_atomic_swap_if(&region->word, &word, left);
 }
 
-/* cached -> live, with another owner. */
-void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner);
+/* cached -> live, with another owner. Its word then. */
+uint64_t vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner);
 /* Any thread. live -> busy, if the word still is `word`. */
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
                        const struct vpmm_region_view *view);

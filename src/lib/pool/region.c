@@ -187,14 +187,16 @@ static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner
     vpmm_atomic_store(&region->id, owner->id);
 }
 
-void vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
+uint64_t vpmm_region_own(struct vpmm_region *region, const struct vpmm_owner *owner)
 {
     uint64_t before = vpmm_atomic_load(&region->word);
     uint64_t word = next_of(before, VPMM_REGION_UNUSED, &nobody);
     uint64_t extents = before & VPMM_REGION_IS_WHOLE;
     vpmm_atomic_store(&region->word, word);
     set_owner(region, owner);
-    vpmm_atomic_store(&region->word, next_of(word, VPMM_REGION_LIVE, owner) | extents);
+    word = next_of(word, VPMM_REGION_LIVE, owner) | extents;
+    vpmm_atomic_store(&region->word, word);
+    return word;
 }
 
 /* Of a record that is unused meanwhile. */
