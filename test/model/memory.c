@@ -36,29 +36,36 @@ static uint64_t scratch_granules(const struct graph *graph)
     return granules;
 }
 
-uint64_t reference_taken(const struct reference *reference, unsigned device)
+static uint64_t sum_of(const struct reference *reference, unsigned device,
+                       bool (*counts)(const struct reference *, const struct block *))
 {
     uint64_t granules = 0;
     for (unsigned i = 0; i < BLOCKS_MAX; i++) {
         const struct block *block = &reference->blocks[i];
-        if (block->device == device && is_taken(reference, block))
+        if (block->device == device && counts(reference, block))
             granules += reference_granules(&reference->setting, block->bytes);
     }
+    return granules;
+}
+
+uint64_t reference_taken(const struct reference *reference, unsigned device)
+{
+    uint64_t granules = sum_of(reference, device, is_taken);
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
         granules += scratch_granules(&reference->graphs[i]) +
                     scratch_granules(&reference->captures[i].graph);
     return granules;
 }
 
+static bool is_live(const struct reference *reference, const struct block *block)
+{
+    (void)reference;
+    return block->state == BLOCK_LIVE || block->state == BLOCK_COMING;
+}
+
 uint64_t reference_live(const struct reference *reference, unsigned device)
 {
-    uint64_t granules = 0;
-    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
-        const struct block *block = &reference->blocks[i];
-        if (block->device == device && (block->state == BLOCK_LIVE || block->state == BLOCK_COMING))
-            granules += reference_granules(&reference->setting, block->bytes);
-    }
-    return granules;
+    return sum_of(reference, device, is_live);
 }
 
 static bool is_late(const struct reference *reference, const struct block *block)
@@ -73,24 +80,18 @@ static bool is_late(const struct reference *reference, const struct block *block
 
 uint64_t reference_late(const struct reference *reference, unsigned device)
 {
-    uint64_t granules = 0;
-    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
-        const struct block *block = &reference->blocks[i];
-        if (block->device == device && is_late(reference, block))
-            granules += reference_granules(&reference->setting, block->bytes);
-    }
-    return granules;
+    return sum_of(reference, device, is_late);
+}
+
+static bool has_passed(const struct reference *reference, const struct block *block)
+{
+    (void)reference;
+    return block->state == BLOCK_FREED && block->may_pass;
 }
 
 uint64_t reference_passed(const struct reference *reference, unsigned device)
 {
-    uint64_t granules = 0;
-    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
-        const struct block *block = &reference->blocks[i];
-        if (block->device == device && block->state == BLOCK_FREED && block->may_pass)
-            granules += reference_granules(&reference->setting, block->bytes);
-    }
-    return granules;
+    return sum_of(reference, device, has_passed);
 }
 
 static uint64_t share_percent(const struct reference *reference)

@@ -24,46 +24,51 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     return learnt;
 }
 
-void vpmm_heap_settle_all(struct vpmm_heap *heap)
+/* All that is known complete by now; `has_unasked`: there are fences that nobody was asked about.
+ */
+static void settle_known(struct vpmm_heap *heap, bool has_unasked)
 {
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, NULL, false);
-    (void)vpmm_order_poll(heap->order);
     vpmm_lock_take(&heap->lock);
-    heap->is_unsettled = heap->has_unasked = false;
+    heap->is_unsettled = false;
+    heap->has_unasked = has_unasked;
     vpmm_pool_settle_all(heap->pool, &view.view);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
 }
 
-bool vpmm_heap_settle_more(struct vpmm_heap *heap)
+void vpmm_heap_settle_all(struct vpmm_heap *heap)
 {
-    struct vpmm_request_view view;
-    bool has_passed;
+    (void)vpmm_order_poll(heap->order);
+    settle_known(heap, false);
+}
+
+/* Whether the last settling left some for another time. */
+static bool has_rest(struct vpmm_heap *heap)
+{
     vpmm_lock_take(&heap->lock);
     bool has_rest = heap->is_unsettled || heap->has_unasked;
     vpmm_lock_give(&heap->lock);
-    if (!has_rest)
-        return false;
-    vpmm_request_view_init(&view, heap->order, NULL, false);
-    (void)vpmm_order_poll_more(heap->order, &has_passed);
-    vpmm_lock_take(&heap->lock);
-    heap->is_unsettled = false;
-    heap->has_unasked = has_passed;
-    vpmm_pool_settle_all(heap->pool, &view.view);
-    vpmm_heap_check(heap);
-    vpmm_lock_give(&heap->lock);
-    return true;
+    return has_rest;
 }
 
 bool vpmm_heap_settle_rest(struct vpmm_heap *heap)
 {
-    vpmm_lock_take(&heap->lock);
-    bool has_rest = heap->is_unsettled || heap->has_unasked;
-    vpmm_lock_give(&heap->lock);
-    if (has_rest)
-        vpmm_heap_settle_all(heap);
-    return has_rest;
+    if (!has_rest(heap))
+        return false;
+    vpmm_heap_settle_all(heap);
+    return true;
+}
+
+bool vpmm_heap_settle_more(struct vpmm_heap *heap)
+{
+    bool has_unasked;
+    if (!has_rest(heap))
+        return false;
+    (void)vpmm_order_poll_more(heap->order, &has_unasked);
+    settle_known(heap, has_unasked);
+    return true;
 }
 
 /* An extent's handle goes first, because that alone can fail without a trace: the memory lives

@@ -208,8 +208,8 @@ bool vpmm_order_poll(struct vpmm_order *order);
  * is asked, the next ones by the next glance. `has_passed_out`: there are others. */
 #define VPMM_PASSES_MAX 8u
 bool vpmm_order_glance(struct vpmm_order *order, bool *has_passed_out);
-/* The same for who found nothing after a glance: busy streams are asked too, as many as leaves the
- * queries of all requests in proportion to the requests. */
+/* The same for a request that found nothing after its glance. Streams that glances pass over are
+ * asked, too. How many depends on how many earlier glances did not need to ask. */
 bool vpmm_order_poll_more(struct vpmm_order *order, bool *has_passed_out);
 /* Polls where twice as many fences, or more, are not known complete as the last time: for who
  * records and never polls, so that events are used again. */

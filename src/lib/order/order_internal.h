@@ -164,7 +164,7 @@ struct vpmm_order {
     vpmm_atomic64 epoch;
     uint32_t queues_end; /* above the highest queue number ever used */
     uint32_t glanced;    /* the queue that the last glance stopped at */
-    uint32_t credit;     /* of what a request may find busy, left by glances */
+    uint32_t credit;     /* busy queues that glances could have asked about and did not meet */
     uint32_t first_joined, last_joined;
     uint32_t first_open; /* those that are not in n_fences */
     vpmm_atomic32 n_open;

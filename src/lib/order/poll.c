@@ -6,9 +6,9 @@
 /* With fewer fences that are not known complete nobody looks for the sake of their events. */
 #define TIDIED_LEAST 32u
 
-/* A request may find so many streams busy. Its glance looks at so many queues, from where the last
- * one stopped; what it does not need of that is left to whoever finds nothing, who has at least as
- * much as a glance. So what requests pay does not grow with the streams. */
+/* A glance ends with so many busy queues, or after a look at so many; the next one goes on there.
+ * Busy queues that it did not meet are left as credit to requests that find nothing. These may ask
+ * so many in any case. So what requests pay does not grow with the streams. */
 #define BUSY_MAX 7u
 #define LOOKED_MAX 64u
 
@@ -29,8 +29,8 @@ static void pass_over(struct vpmm_queue *queue)
 
 /* Called with the lock, which is given up while the driver is asked: meanwhile the queue may have
  * become another's. While its oldest fence is not complete, no other is; and the newest vouches for
- * all. True: the last answer was that a fence is not complete. */
-static bool is_busy(struct vpmm_order *order, struct vpmm_queue *queue)
+ * all. True: the queue is busy, some of it is not complete. */
+static bool poll_queue(struct vpmm_order *order, struct vpmm_queue *queue)
 {
     enum vpmm_status (*query)(void *, vpmm_event_handle) = order->driver->event_query;
     vpmm_fence oldest = fence_in(order, queue->first);
@@ -67,7 +67,7 @@ static bool is_passed_over(struct vpmm_queue *queue)
 enum asked {
     ASKED_ALL,
     ASKED_GLANCE, /* those that it is time for, within bounds */
-    ASKED_MORE,   /* as many as glances have left */
+    ASKED_MORE,   /* until the credit is used up */
 };
 
 /* Called with the lock. */
@@ -76,7 +76,7 @@ static void ask_all(struct vpmm_order *order)
     for (uint32_t number = 1; number < order->queues_end; number++) {
         struct vpmm_queue *queue = vpmm_queue_at(order, number);
         if (queue)
-            (void)is_busy(order, queue);
+            (void)poll_queue(order, queue);
     }
 }
 
@@ -106,14 +106,14 @@ static bool glance(struct vpmm_order *order)
         if (is_passed_over(queue))
             has_passed = true;
         else
-            n_busy += is_busy(order, queue);
+            n_busy += poll_queue(order, queue);
     }
     if (order->credit < n)
         order->credit += BUSY_MAX - n_busy;
     return has_passed || i < n;
 }
 
-/* As many as glances have left; true: there are others. */
+/* Until the credit is used up; true: there are others. */
 static bool ask_more(struct vpmm_order *order)
 {
     unsigned most = order->credit < BUSY_MAX ? BUSY_MAX : order->credit;
@@ -122,7 +122,7 @@ static bool ask_more(struct vpmm_order *order)
     uint32_t i = 0;
     for (; i < n && n_busy < most; i++) {
         struct vpmm_queue *queue = next_queue(order);
-        n_busy += queue && is_busy(order, queue);
+        n_busy += queue && poll_queue(order, queue);
     }
     order->credit = most - n_busy;
     return i < n;

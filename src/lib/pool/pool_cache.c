@@ -109,7 +109,6 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
     uint64_t pages = vpmm_region_pages(region);
     uint64_t address = vpmm_atomic_load(&region->address);
     uint64_t word = vpmm_region_own(region, owner);
-    VPMM_STEP();
     discount_cached(share, pages, owner->bytes, word);
     return address;
 }

@@ -86,7 +86,8 @@ static enum vpmm_status follow(struct vpmm_allocator *base, uint32_t event, uint
         return device->follow(device, event, stream);
     vpmm_order_event_waiting(order, handle, &points);
     enum vpmm_status status = device->follow(device, event, stream);
-    vpmm_order_event_waited(order, handle, device->stream(device, stream), &points);
+    if (!status)
+        vpmm_order_event_waited(order, handle, device->stream(device, stream), &points);
     return status;
 }
 
