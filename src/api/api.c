@@ -66,6 +66,11 @@ PUBLIC const char *vpmm_result_text(enum vpmm_result result)
         [VPMM_DRIVER_FAILED] = "the driver failed",
         [VPMM_WRONG] = "an argument is not what it should be",
         [VPMM_TOO_OLD] = "the libvpmm.so that is preloaded is too old",
+        [VPMM_BUDGET_TOO_SMALL] = "the budget is too small",
+        [VPMM_OTHER_ORDER] = "another order than the recorded one",
+        [VPMM_DEVICE_FULL] = "out of device memory",
+        [VPMM_NO_HOST_MEMORY] = "out of host memory",
+        [VPMM_BAD_SOURCE] = "a file does not hold what it should",
     };
     size_t number = (size_t)result;
     return number < sizeof texts / sizeof *texts ? texts[number] : "no result of vpmm";
@@ -120,4 +125,115 @@ PUBLIC enum vpmm_result vpmm_dump(int fd, enum vpmm_form form)
 {
     const struct vpmm_interface *interface = WITH(dump);
     return interface ? interface->dump(fd, form) : WITHOUT();
+}
+
+/* ---- weights ---- */
+
+#define CALL(member, ...)                                                                          \
+    do {                                                                                           \
+        const struct vpmm_interface *interface = WITH(member);                                     \
+        return interface ? interface->member(__VA_ARGS__) : WITHOUT();                             \
+    } while (0)
+
+PUBLIC enum vpmm_result vpmm_weights_make(const struct vpmm_weights_options *options,
+                                          struct vpmm_weights **weights_out)
+{
+    CALL(weights_make, options, weights_out);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_destroy(struct vpmm_weights *weights)
+{
+    CALL(weights_destroy, weights);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_add(struct vpmm_weights *weights,
+                                         const struct vpmm_weight *weight, uint64_t *address_out,
+                                         uint32_t *number_out)
+{
+    CALL(weights_add, weights, weight, address_out, number_out);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_host(struct vpmm_weights *weights, uint32_t number,
+                                          void **memory_out)
+{
+    CALL(weights_host, weights, number, memory_out);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_read(struct vpmm_weights *weights, uint32_t number, int fd,
+                                          uint64_t offset)
+{
+    CALL(weights_read, weights, number, fd, offset);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_from(struct vpmm_weights *weights, uint32_t number,
+                                          uint32_t source, const char *tensor)
+{
+    CALL(weights_from, weights, number, source, tensor);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_open(struct vpmm_weights *weights, const char *path,
+                                          uint32_t *source_out)
+{
+    CALL(weights_open, weights, path, source_out);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_tensor(struct vpmm_weights *weights, uint32_t source,
+                                            uint32_t number, struct vpmm_source_tensor *tensor)
+{
+    CALL(weights_tensor, weights, source, number, tensor);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_order(struct vpmm_weights *weights, const uint32_t *groups,
+                                           uint32_t n)
+{
+    CALL(weights_order, weights, groups, n);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights,
+                                          struct vpmm_weights_need *need)
+{
+    CALL(weights_seal, weights, need);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_begin(struct vpmm_weights *weights, void *stream)
+{
+    CALL(weights_begin, weights, stream);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_use(struct vpmm_weights *weights, uint32_t group, void *stream)
+{
+    CALL(weights_use, weights, group, stream);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_done(struct vpmm_weights *weights, uint32_t group,
+                                          void *stream)
+{
+    CALL(weights_done, weights, group, stream);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_end(struct vpmm_weights *weights, void *stream)
+{
+    CALL(weights_end, weights, stream);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_cancel(struct vpmm_weights *weights, void *stream)
+{
+    CALL(weights_cancel, weights, stream);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_budget(struct vpmm_weights *weights, uint64_t budget_bytes,
+                                            struct vpmm_weights_need *need)
+{
+    CALL(weights_budget, weights, budget_bytes, need);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_thaw(struct vpmm_weights *weights)
+{
+    CALL(weights_thaw, weights);
+}
+
+PUBLIC enum vpmm_result vpmm_weights_stats(struct vpmm_weights *weights,
+                                           struct vpmm_weights_stats *stats)
+{
+    CALL(weights_stats, weights, stats);
 }

@@ -21,6 +21,7 @@ import page
 import recording
 import records
 import session
+import ten
 import works
 
 HERE = Path(__file__).resolve().parent
@@ -31,8 +32,10 @@ EPILOG = """\
 scripts/bench plot [CSV...]       draws docs/bench/*.svg
 scripts/bench table [CSV...]      writes docs/BENCHMARKS.md; without a CSV, both take all of test/bench/results
 scripts/bench record NAME...      records a trace of a program: %s
+scripts/bench record --all-new    records the ten programs half of which nobody tunes on
 scripts/bench --sim [ARGUMENT...] replays the traces on the simulated device, without a GPU
 parts: %s; PART/NAME selects single works"""
+NOT_RECORDED = "not recorded yet: {}; on a GPU, scripts/bench record --all-new --out test/traces records all ten programs"
 
 
 def say(text: str) -> None:
@@ -54,9 +57,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--part-limit", type=float, default=works.PART_LIMIT_S, metavar="S",
                         help="the time of all runs of a part (%(default)s)")
     parser.add_argument("--limit", type=float, default=1e9, metavar="S", help="the time of all runs")
+    parser.add_argument("--gib", metavar="N", help=f"of weights in the part of that name ({works.GIB_DEFAULT})")
+    parser.add_argument("--tuned", action="store_true",
+                        help="of the traces, those of the five programs that the pool may be tuned on")
+    parser.add_argument("--untouched", action="store_true",
+                        help="of the traces, those of the five programs that are kept back; never replayed unless asked for")
     parser.add_argument("--list", action="store_true", help="name the works, and run nothing")
     parser.add_argument("--build-only", action="store_true", help="build everything, and run nothing")
     return parser.parse_args(arguments)
+
+
+def chosen(options: argparse.Namespace) -> List[str]:
+    """The names given; where halves of the ten programs are asked for, their parts in the place of all traces."""
+    parts = [part for half, parts in ten.HALVES.items() if getattr(options, half) for part in parts]
+    return [*(name for name in options.names if name != "traces"), *parts] if parts else options.names
 
 
 def commit() -> str:
@@ -80,11 +94,12 @@ def list_works(selected: Sequence[works.Work]) -> None:
         print(f"{work.full_name}: {', '.join(work.rivals)}")
 
 
-def prepare(selected: Sequence[works.Work], library: Optional[Path]) -> Path:
-    """Builds; a program that cannot be built is told, and fails when it is run. Raises build.BuildError, OSError."""
+def prepare(selected: Sequence[works.Work], library: Optional[Path], more: Sequence[str] = ()) -> Path:
+    """Builds, `more` CUDA programs as well; one that cannot be built is told, and fails when it is run. Raises
+    build.BuildError, OSError."""
     start = time.monotonic()
     made_library = library.resolve(strict=True) if library else build.shared_library()
-    for trouble in made.programs([*session.sources(selected), *recording.sources(recording.TARGETS)]):
+    for trouble in made.programs([*session.sources(selected), *more]):
         say(f"not built: {trouble}")
     made.unpack(selected)
     say(f"built in {time.monotonic() - start:.0f} s: {made_library}")
@@ -93,15 +108,20 @@ def prepare(selected: Sequence[works.Work], library: Optional[Path]) -> Path:
 
 def measure(arguments: Sequence[str]) -> int:
     options = parse(arguments)
+    if options.gib:
+        os.environ[works.GIB_VARIABLE] = options.gib
     try:
-        selected = works.select(options.names)
+        selected = works.select(chosen(options))
         if options.list:
             list_works(selected)
             return 0
+        lacking = works.unrecorded(selected)
+        if lacking:
+            raise ValueError(NOT_RECORDED.format(", ".join(lacking)))
         if not options.build_only and device.count() == 0:
             print("bench: no GPU here (nvidia-smi names none); without one there is scripts/bench --sim", file=sys.stderr)
             return 1
-        library = prepare(selected, options.shared_library)
+        library = prepare(selected, options.shared_library, recording.sources(recording.TARGETS) if options.build_only else ())
         if options.build_only:
             say(f"built: {made.recorder()}")
             return 0

@@ -24,6 +24,7 @@ CONTEXT = "context"
 PARTS_OF = {"replay": ("load.c",), "ring": ("kernel.c",)}
 OBJECTS_OF = {"replay": ("src/tools/replay/libreplay.a.p/tape.c.o", "src/tools/replay/libreplay.a.p/numbers.c.o",
                          "src/tools/trace/libtrace_files.a.p/*.o", "src/lib/base/libbase.a.p/*.o")}
+LIBRARIES_OF = {"train": ("-lcublas",)}
 # What lies elsewhere than the programs' own headers.
 SHARED = (HERE.parent / "gpu" / "programs" / "common.cuh", build.ROOT / "src" / "tools" / "replay" / "tape.h",
           *(HERE / name for name in ("load.h", "load.c", "kernel.h", "kernel.c")))
@@ -84,7 +85,7 @@ def _compile(nvcc: Path, architecture: str, source: str) -> str:
             build.call([*in_c, "-o", str(made), str(program), *parts, *_driver(home)])
         else:
             build.compile_cuda(nvcc, architecture, program, STATIC, made,
-                               [*parts, *INCLUDES, "-lz"] if parts else [])
+                               [*parts, *INCLUDES, "-lz"] if parts else LIBRARIES_OF.get(source, ()))
     except build.BuildError as error:
         return f"{source}: {error}"
     return ""

@@ -7,13 +7,18 @@ from typing import List, Optional, Sequence
 
 import made  # noqa: F401  (where the GPU suites' modules are)
 from records import Results, Session
+from ten import HALVES
 from verdict import as_markdown, as_text
-from works import Bar, Work, works
+from work import Bar, Work
+from works import works
 
 HERE = Path(__file__).resolve().parent
 HEAD = HERE / "BENCHMARKS.head.md"
 BAR_HEADS = ["work", "figure", "baseline", "with VPMM", "ratio", "bar", "met", "held"]
 NOT_MEASURED = ""
+# Headings of the bars, and the parts that stand under each; under the first, all that stand under no other.
+BARS_OF = {"The bars": (), "The bars of traces that were tuned on": HALVES["tuned"],
+           "The bars of traces that nobody tuned on": HALVES["untouched"]}
 
 
 def quantity(value: Optional[float], unit: str) -> str:
@@ -99,7 +104,10 @@ def markdown(sessions: Sequence[Session], results: Results, plots: Sequence[str]
     parts = [HEAD.read_text(), "## What was measured\n"]
     parts.append("\n".join(map(session_text, sessions)) + "\n" if sessions else
                  "Nothing yet: the figures below are empty until a run on a GPU is kept.\n")
-    parts += ["## The bars\n", as_markdown(BAR_HEADS, bar_rows(results, works()))]
+    elsewhere = [part for parts_of in BARS_OF.values() for part in parts_of]
+    for heading, parts_of in BARS_OF.items():
+        under = [work for work in works() if (work.part in parts_of if parts_of else work.part not in elsewhere)]
+        parts += [f"## {heading}\n", as_markdown(BAR_HEADS, bar_rows(results, under))]
     if plots:
         parts += ["## Plots\n", "\n\n".join(f"![{name}](bench/{name}.svg)" for name in plots) + "\n"]
     measured = results.works()

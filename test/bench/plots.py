@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Draws the results as SVG: latency against threads, held/peak against time for each trace, cost against size.
+"""Draws the results as SVG: latency against threads, held/peak against time for each trace, cost against size, passes against
+the budget of weights.
 
 The same results give the same bytes: no date, no random names, text as text."""
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from records import Results
 from works import GIB, KIB, MIB, RIVALS
@@ -15,7 +16,8 @@ from works import GIB, KIB, MIB, RIVALS
 Points = List[Tuple[float, float]]
 UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 COLOURS = {"malloc": "#888888", "async0": "#d95f02", "async": "#e6ab02", "page": "#7570b3", "page-malloc": "#7570b3",
-           "pool": "#1b9e77", "pool-malloc": "#66a61e"}
+           "pool": "#1b9e77", "pool-malloc": "#66a61e", "weights-resident": "#888888", "weights-ring": "#7570b3",
+           "weights-accelerate": "#d95f02", "weights-vpmm": "#1b9e77"}
 MARKERS = {"malloc": "s", "async0": "v", "async": "^", "page": "D", "page-malloc": "d", "pool": "o", "pool-malloc": "P"}
 NS_PER_US, NS_PER_MS = 1e3, 1e6
 
@@ -72,12 +74,46 @@ def size_series(results: Results) -> Dict[str, Dict[str, Points]]:
     return {title: {rival: sorted(points) for rival, points in panel.items()} for title, panel in panels.items()}
 
 
+BOUND = "least time: what the budget leaves to copy"
+
+
+def _budget_share(results: Results, work: str, rival: str, name: str) -> Optional[float]:
+    """The percentage of the weights that a budget's name stands for."""
+    budget = results.median(work, rival, f"budget_{name}")
+    weights = results.median(work, rival, "weights")
+    if budget is not None and weights:
+        return 100 * budget / weights
+    return float(name) if name.isdigit() else 100.0 if name in ("all", "resident") else None
+
+
+def weights_series(results: Results) -> Dict[str, Dict[str, Points]]:
+    """Model and kind of pass -> rival, and the bound -> (budget in percent of the weights, ms a pass)."""
+    panels: Dict[str, Dict[str, Points]] = {}
+    for work in _of_part(results, "weights"):
+        for rival in results.rivals(work):
+            for figure in results.figures(work):
+                kind, _, name = figure.partition("_")
+                share, value = _budget_share(results, work, rival, name), results.median(work, rival, figure)
+                if kind not in ("decode", "prefill", "bound") or share is None or value is None:
+                    continue
+                if kind != "bound":
+                    panel = panels.setdefault(f"{work.partition('/')[2]}, {kind}", {})
+                    panel.setdefault(rival, []).append((share, value / NS_PER_MS))
+                    continue
+                for kind in ("decode", "prefill"):
+                    resident = results.median(work, "weights-resident", f"{kind}_resident") or 0.0
+                    panel = panels.setdefault(f"{work.partition('/')[2]}, {kind}", {})
+                    panel.setdefault(BOUND, []).append((share, max(value, resident) / NS_PER_MS))
+    return {title: {rival: sorted(points) for rival, points in panel.items()} for title, panel in panels.items()}
+
+
 Series = Callable[[Results], Dict[str, Dict[str, Points]]]
 # Name -> series, labels of the axes, whether they are logarithmic, columns.
 PLOTS: Dict[str, Tuple[Series, str, str, bool, bool, int]] = {
     "threads": (thread_series, "threads", "us a pair", True, True, 3),
     "traces": (trace_series, "ms of host time, cold", "held / peak", True, False, 3),
     "sizes": (size_series, "MiB", "us", True, True, 3),
+    "weights": (weights_series, "budget in percent of the weights", "ms a pass", False, True, 2),
 }
 
 
@@ -114,7 +150,7 @@ def _draw_one(name: str, results: Results, path: Path) -> None:
     for axis, (title, rivals) in zip(axes, panels.items()):
         for rival, points in rivals.items():
             line, = axis.plot(*zip(*points), marker=MARKERS.get(rival, "x"), color=COLOURS.get(rival, "black"),
-                              linestyle="-" if len(points) > 1 else "")
+                              linestyle="--" if rival == BOUND else "-" if len(points) > 1 else "")
             line.set_gid(f"{title}: {rival}")
             shown[rival] = line
         axis.set(title=title, xlabel=x_label, ylabel=y_label, xscale="log" if x_log else "linear",
@@ -132,7 +168,7 @@ def _draw_one(name: str, results: Results, path: Path) -> None:
 
 def _plain_ticks(axis: object, name: str, series: Sequence[Points]) -> None:
     """Threads and sizes are few: a tick each."""
-    if name == "traces":
+    if name in ("traces", "weights"):
         return
     values = sorted({x for points in series for x, _ in points})
     axis.set_xticks(values)  # type: ignore[attr-defined]

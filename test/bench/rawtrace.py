@@ -40,9 +40,36 @@ def clean(lines: Iterable[str]) -> Iterator[str]:
         yield ",".join(words)
 
 
+PAGE_BYTES = 2 << 20
+
+
+def counts_of(lines: Iterable[str]) -> Dict[str, int]:
+    """What a clean trace holds: all mallocs, those of a page and more as the page of the traces counts them, and work."""
+    large: Dict[str, int] = {}  # what is live
+    marks: Counter = Counter()
+    sizes, streams, live, peak, n_sync, us = [], set(), 0, 0, 0, 0
+    for line in lines:
+        words = line.split(",")
+        marks[words[0]] += 1
+        streams.add(words[STREAM[words[0]]])
+        if words[0] == "A" and int(words[2]) >= PAGE_BYTES:
+            sizes.append(int(words[2]))
+            large[words[1]] = sizes[-1]
+            n_sync += words[5] == "s"
+            live += sizes[-1]
+            peak = max(peak, live)
+        elif words[0] == "F":
+            live -= large.pop(words[1], 0)
+        elif words[0] == "K":
+            us += int(words[3])
+    return {"mallocs": marks["A"], "large": len(sizes), "large by cudaMalloc": n_sync, "sizes": len(set(sizes)),
+            "bytes at the peak": peak, "streams": len(streams), "works": marks["K"], "us of work": us, "records": marks["E"],
+            "waits": marks["W"]}
+
+
 def pack(raw: Path, made_path: Path) -> Dict[str, int]:
-    """Writes the trace of a raw recording, the same bytes for the same recording; how many lines it has of each kind."""
+    """Writes the trace of a raw recording, the same bytes for the same recording; what it holds."""
     with raw.open() as file:
-        text = [line + "\n" for line in clean(file)]
-    made_path.write_bytes(gzip.compress("".join(text).encode(), mtime=0))
-    return dict(sorted(Counter(line[0] for line in text).items()))
+        lines = list(clean(file))
+    made_path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode(), mtime=0))
+    return counts_of(lines)

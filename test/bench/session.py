@@ -23,6 +23,8 @@ CONTEXT_LIMIT_S = 40.0
 # What failed so often for a rival fails again; what was ended at its limit is not tried twice in one session.
 FAILURES_MOST = 2
 HELD = "held_peak"
+# Marks of other names have figures of their own: what is held just then.
+MARK_OF_PEAK = "held"
 Figures = Dict[str, Tuple[float, str]]
 
 
@@ -63,7 +65,8 @@ def environment(rival: Rival, library: Path, folder: Path) -> Dict[str, str]:
 
 def command(work: Work, rival: Rival) -> List[str]:
     if work.needs:
-        return [sys.executable, "-B", str(made.source_of(work)), *work.arguments]
+        way = [rival.api] if work.says_way else []
+        return [sys.executable, "-B", str(made.source_of(work)), *way, *work.arguments]
     trace = [str(made.trace_of(work))] if work.trace else []
     return [str(made.binary(work.source)), rival.api, *trace, *work.arguments]
 
@@ -134,7 +137,7 @@ class Runner:
             return
         held = self._begin()
         outcome = run(command(work, rival), environment(rival, self._library, folder), min(work.limit_s, left_s), folder,
-                      lambda *_: self._look(held))
+                      lambda mark, *_: self._look(held, mark))
         if outcome.hung and left_s < work.limit_s:
             self._say(f"  {work.full_name}, {rival.name}, run {number}: no time was left for it")
             return
@@ -142,6 +145,7 @@ class Runner:
         if ending(outcome) == GOOD and not figures:
             outcome.trouble = "printed no figures"
         figures["seconds"] = (outcome.seconds, "s")
+        figures.update((name, (value, "bytes")) for name, value in outcome.figures.items() if name.startswith("held_"))
         figures.update(self._held_figures(held))
         if rival.preloaded:
             figures.update(self._served(work, folder, outcome))
@@ -156,7 +160,9 @@ class Runner:
             outcome.trouble = "the library left no statistics"
         elif must_serve and counters.served == 0:
             outcome.trouble = "the pool served nothing"
-        return {"served": (counters.served, "requests"), "passed": (sum(counters.passed.values()), "requests")}
+        n_passed = sum(counters.passed.values())
+        return {"served": (counters.served, "requests"), "passed": (n_passed, "requests"),
+                "driver_allocations": (counters.figures.get("extents", 0) + n_passed, "calls")}
 
     def _keep(self, work: str, rival: str, number: int, outcome: Outcome, figures: Figures) -> None:
         status = ending(outcome)
@@ -186,10 +192,11 @@ class Runner:
             self._watch.close()
         self._watch = None
 
-    def _look(self, held: Optional[Held]) -> Dict[str, float]:
+    def _look(self, held: Optional[Held], mark: str) -> Dict[str, float]:
         try:
-            if held:
-                held.look()
+            now = held.look() if held else 0
+            if held and self._context_bytes is not None and mark != MARK_OF_PEAK:
+                return {f"held_{mark}": float(now - self._context_bytes)}
         except (Unwatched, OSError) as error:
             self._lose(error)
         return {}

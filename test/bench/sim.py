@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import loads  # noqa: E402
+import split  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -48,8 +49,9 @@ def build(folder):
 
 
 def known():
-    """Every load: name to the function that returns its trace as bytes."""
-    traces = {path.name.split(".")[0]: path for path in sorted(TRACES.glob("*.csv.gz"))}
+    """Every load: name to the function that returns its trace as bytes. No trace that is kept back is among them."""
+    paths = [*sorted(TRACES.glob("*.csv.gz")), *sorted((TRACES / split.TUNED_FOLDER).glob("*.csv.gz"))]
+    traces = {path.name.split(".")[0]: path for path in paths}
     found = {name: (lambda path=path: gzip.decompress(path.read_bytes())) for name, path in traces.items()}
     found.update({name: (lambda name=name: loads.make(name).encode()) for name in loads.LOADS})
     return found

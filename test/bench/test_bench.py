@@ -17,6 +17,7 @@ import rawtrace
 import records
 import recording
 import session
+import ten
 import works
 from records import GOOD, Record, Results, Session
 from works import Bar, Limit, Work
@@ -138,7 +139,8 @@ class Catalogue(unittest.TestCase):
     def test_select(self):
         self.assertEqual({work.part for work in works.select(["pairs", "growth"])}, {"pairs", "growth"})
         self.assertEqual([work.name for work in works.select(["growth/8"])], ["8 GiB"])
-        self.assertEqual(works.select([]), works.works())
+        self.assertEqual({work.part for work in works.works()} - {work.part for work in works.select([])} -
+                         set(ten.HALVES["tuned"]), set(ten.HALVES["untouched"]))
         with self.assertRaises(ValueError):
             works.select(["pairs", "nothing"])
 
@@ -255,10 +257,18 @@ class Recordings(InFolder):
         with self.assertRaises(ValueError):
             list(rawtrace.clean(["M,start"]))
 
+    def test_a_trace_is_counted(self):
+        mib = 1 << 20
+        lines = [f"A,a,{2 * mib},0,0,s", "A,b,4096,0,1,a", f"A,c,{3 * mib},4,2,a", "K,5,3,70", "F,a,,0,4,s", "F,b,,0,4,a",
+                 f"A,a,{2 * mib},0,5,a", "E,1,4,6", "W,1,5,7"]
+        self.assertEqual(rawtrace.counts_of(lines), {
+            "mallocs": 4, "large": 3, "large by cudaMalloc": 1, "sizes": 2, "bytes at the peak": 5 * mib, "streams": 3,
+            "works": 1, "us of work": 70, "records": 1, "waits": 1})
+
     def test_the_same_recording_gives_the_same_bytes(self):
         raw = self.folder / "raw"
         raw.write_text("A,aa,4096,0,5,s\n")
-        self.assertEqual(rawtrace.pack(raw, self.folder / "a.gz"), {"A": 1})
+        self.assertEqual(rawtrace.pack(raw, self.folder / "a.gz")["mallocs"], 1)
         rawtrace.pack(raw, self.folder / "b.gz")
         self.assertEqual((self.folder / "a.gz").read_bytes(), (self.folder / "b.gz").read_bytes())
 
@@ -284,7 +294,7 @@ class Commands(InFolder):
             self.assertIn("bench: ", done.stderr)
 
     def test_the_list_names_every_work(self):
-        done = self.bench("--list")
+        done = self.bench("--list", *works.parts())
         self.assertEqual([line.split(": ")[0] for line in done.stdout.splitlines()],
                          [work.full_name for work in works.works()])
 

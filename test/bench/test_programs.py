@@ -231,7 +231,7 @@ class Sessions(unittest.TestCase):
             kept = {name for name in self.results.figures(work.full_name)
                     if self.results.values(work.full_name, rival, name)}
             own = {"waits", "seconds", session.HELD, *({"held_ratio"} if work.source == "ring" else ())}
-            served = {"served", "passed"} if RIVALS[rival].preloaded else set()
+            served = {"served", "passed", "driver_allocations"} if RIVALS[rival].preloaded else set()
             self.assertEqual(kept, {*FIGURES[work.source], *own, *served}, f"{work.full_name}, {rival}")
             for name, unit in FIGURES[work.source].items():
                 self.assertEqual(self.results.unit(work.full_name, name), unit)

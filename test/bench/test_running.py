@@ -91,6 +91,13 @@ class Running(unittest.TestCase):
         self.assertEqual(found.median("part/good", "async", "held_peak"), 110)
         self.assertEqual(found.median("part/good", "async", "held_ratio"), 1.1)
 
+    def test_a_mark_of_another_name_has_a_figure_of_its_own(self):
+        self.texts["rests"] = PRINTS + LEAVES + LOOKED_AT + LOOKED_AT.replace("held", "rest")
+        found = self.run_all(self.work("rests", ("pool",)), n_runs=1)
+        self.assertEqual(found.median("part/rests", "pool", "held_rest"), -CONTEXT_BYTES)
+        self.assertIsNone(found.median("part/rests", "pool", "held_held"))
+        self.assertEqual(found.median("part/rests", "pool", "driver_allocations"), 1)
+
     def test_without_a_watcher_the_rest_is_measured(self):
         found = self.run_all(self.work("good", ("async",)), n_runs=1, watch=Blind)
         self.assertEqual(found.median("part/good", "async", "pair"), 8)
@@ -202,7 +209,8 @@ class Plots(unittest.TestCase):
     def test_every_series_is_drawn_and_the_text_is_text(self):
         drawn = self.draw(Results(canned()))
         self.assertEqual(sorted(drawn), ["sizes", "threads", "traces"])
-        for name, plot in plots.PLOTS.items():
+        for name in drawn:
+            plot = plots.PLOTS[name]
             root = xml.etree.ElementTree.fromstring(drawn[name])
             ids = {element.get("id") for element in root.iter()}
             words = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("}text")}
@@ -219,6 +227,24 @@ class Plots(unittest.TestCase):
                          [(1, 0.1), (2, 0.2), (4, 0.6), (8, 0.8), (16, 1.6)])
         self.assertEqual(plots.trace_series(results)["traces/jax"]["malloc"], [(0.1, 1.1)])
         self.assertEqual(plots.size_series(results)["cold growth"]["async"], [(1024, 0.4), (8192, 0.4)])
+
+    def test_passes_against_the_budget_of_weights(self):
+        """Made-up rows: a model of 1,000 bytes, of which the link carries 10 in a ms."""
+        work, vpmm = "weights/Llama of 1 GiB", "weights-vpmm"
+        rows = [Record(work, rival, 1, GOOD, figure, value, "ns") for rival, figure, value in (
+            ("weights-resident", "decode_resident", 8e6), ("weights-resident", "prefill_resident", 70e6),
+            ("weights-accelerate", "decode_50", 400e6), (vpmm, "weights", 1000), (vpmm, "budget_floor", 100),
+            (vpmm, "decode_floor", 95e6), (vpmm, "bound_floor", 90e6), (vpmm, "decode_50", 52e6),
+            (vpmm, "bound_50", 50e6), (vpmm, "prefill_50", 71e6), (vpmm, "decode_all", 8.1e6))]
+        panels = plots.weights_series(Results(rows))
+        self.assertEqual(panels["Llama of 1 GiB, decode"], {
+            "weights-resident": [(100, 8)], "weights-accelerate": [(50, 400)],
+            vpmm: [(10, 95), (50, 52), (100, 8.1)], plots.BOUND: [(10, 90), (50, 50)]})
+        self.assertEqual(panels["Llama of 1 GiB, prefill"][plots.BOUND], [(10, 90), (50, 70)])
+        drawn = self.draw(Results(rows))
+        self.assertEqual(list(drawn), ["weights"])
+        self.assertIn(plots.BOUND, drawn["weights"])
+        self.assertIn(f'id="Llama of 1 GiB, decode: {plots.BOUND}"', drawn["weights"])
 
     def test_the_same_results_give_the_same_bytes(self):
         one, other = self.draw(Results(canned())), self.draw(Results(canned()))

@@ -2,24 +2,15 @@
 """What is measured: every work of every part, the rivals that do it, and the bars that this pool must meet in it."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
+
+import ten
+from work import GIB, KIB, MIB, Bar, Limit, Rival, Work, at_most, is_within
 
 HERE = Path(__file__).resolve().parent
 TRACES = HERE.parent / "traces"
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-
-@dataclass(frozen=True)
-class Rival:
-    """One way to run a work."""
-
-    name: str
-    text: str
-    api: str  # a program's first argument; of a Python program its allocator
-    preloaded: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def _torch(name: str, text: str, options: str, preloaded: bool = False) -> Rival:
@@ -30,6 +21,9 @@ def _torch(name: str, text: str, options: str, preloaded: bool = False) -> Rival
 
 ONE_PAGE = {"VPMM_EXTENT": "1"}
 STREAM_WAITS = {"VPMM_STREAM_WAITS": "1"}
+NO_DECAY = {"VPMM_DECAY_MS": "off"}
+SHARED_PAGES = {"VPMM_MIN_SIZE": "1"}
+UNSYNCED = {"VPMM_MIN_SIZE": "1", "VPMM_FREE_SYNC": "0"}
 RIVALS: Dict[str, Rival] = {rival.name: rival for rival in (
     Rival("malloc", "cudaMalloc", "malloc"),
     Rival("async0", "cudaMallocAsync, threshold 0", "async0"),
@@ -39,73 +33,23 @@ RIVALS: Dict[str, Rival] = {rival.name: rival for rival in (
     Rival("pool-malloc", "VPMM, cudaMalloc", "malloc", True),
     Rival("pool", "VPMM, cudaMallocAsync", "async", True),
     Rival("pool-waits", "VPMM_STREAM_WAITS=1, cudaMallocAsync", "async", True, STREAM_WAITS),
+    Rival("pool-keeps", "VPMM_DECAY_MS=off, cudaMallocAsync", "async", True, NO_DECAY),
+    Rival("small-malloc", "VPMM_MIN_SIZE=1, cudaMalloc", "malloc", True, SHARED_PAGES),
+    Rival("small-unsynced", "VPMM_MIN_SIZE=1, VPMM_FREE_SYNC=0, cudaMalloc", "malloc", True, UNSYNCED),
+    Rival("small-async0", "VPMM_MIN_SIZE=1, cudaMallocAsync, threshold 0", "async0", True, SHARED_PAGES),
+    Rival("small", "VPMM_MIN_SIZE=1, cudaMallocAsync", "async", True, SHARED_PAGES),
     _torch("native", "PyTorch, native", ""),
     _torch("expandable", "PyTorch, expandable segments", "expandable_segments:True"),
     _torch("torch-async", "PyTorch, cudaMallocAsync", "backend:cudaMallocAsync"),
+    Rival("weights-resident", "all weights resident", "resident"),
+    Rival("weights-ring", "a ring of two layers, written by hand", "ring"),
+    Rival("weights-accelerate", "accelerate, dispatch_model", "accelerate"),
+    Rival("weights-vpmm", "vpmm.offload", "vpmm", True),
     _torch("torch-pool", "PyTorch, cudaMallocAsync, VPMM", "backend:cudaMallocAsync", True),
 )}
 ASYNC = ("async", "async0", "page", "pool")
 MALLOC = ("malloc", "page-malloc", "pool-malloc")
 BOTH = ("malloc", "async", "async0", "page", "pool", "pool-malloc")
-
-# (rival, figure) -> the median, or None where there is none.
-Figure = Callable[[str, str], Optional[float]]
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A value that a figure may have at most: factor * (a figure of a rival, or 1) + more."""
-
-    factor: float = 0.0
-    rival: str = ""
-    figure: str = ""  # empty: the bar's own
-    more: float = 0.0
-
-    def value(self, figure: str, look: Figure) -> Optional[float]:
-        if not self.rival:
-            return self.more
-        base = look(self.rival, self.figure or figure)
-        return None if base is None else self.factor * base + self.more
-
-
-@dataclass(frozen=True)
-class Bar:
-    """What a rival's figure must not exceed: the largest of some limits."""
-
-    rival: str
-    figure: str
-    text: str
-    limits: Tuple[Limit, ...]
-
-    def limit(self, look: Figure) -> Optional[float]:
-        """None where a figure that it depends on is missing."""
-        values = [limit.value(self.figure, look) for limit in self.limits]
-        return None if None in values else max(value for value in values if value is not None)
-
-
-@dataclass(frozen=True)
-class Work:
-    """One program with its arguments, done by some rivals."""
-
-    part: str
-    name: str
-    source: str  # programs/SOURCE.cu or .c, or python/SOURCE.py
-    rivals: Tuple[str, ...]
-    arguments: Tuple[str, ...] = ()  # behind the API
-    bars: Tuple[Bar, ...] = ()
-    trace: str = ""  # file name in test/traces, put before the other arguments
-    needs: str = ""  # a Python package; such a work is a Python program
-    limit_s: float = 40.0  # of one run
-    runs_most: int = 1000
-    is_served: bool = True  # under the preload the pool serves some of its requests
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.part}/{self.name}"
-
-
-def _at_most(rival: str, figure: str, share: int, baseline: str) -> Bar:
-    return Bar(rival, figure, f"at most 1/{share}", (Limit(1 / share, baseline),))
 
 
 def size_text(n_bytes: int) -> str:
@@ -126,10 +70,10 @@ def _pairs(part: str, n_bytes: int, rivals: Sequence[str], threads: Sequence[int
 
 
 PAIRS = [_pairs("pairs", n_bytes, ASYNC, (1, 2, 4, 8, 16),
-                [_at_most("pool", "pair_t1", 4, "async"), _at_most("pool", "pair_t16", 150, "async")])
+                [at_most("pool", "pair_t1", 4, "async"), at_most("pool", "pair_t16", 150, "async")])
          for n_bytes in (2 * MIB, 64 * MIB, GIB)]
 
-FREES = [_pairs("malloc", n_bytes, MALLOC, (1, 16), [_at_most("pool-malloc", "pair_t1", 50, "malloc")])
+FREES = [_pairs("malloc", n_bytes, MALLOC, (1, 16), [at_most("pool-malloc", "pair_t1", 50, "malloc")])
          for n_bytes in (4 * MIB, 64 * MIB, 256 * MIB, GIB)]
 
 # A pair is two calls.
@@ -139,14 +83,46 @@ SMALL = [_pairs("small", n_bytes, (bare, pool), (1,), prefix=prefix, bars=[
     for bare, pool, prefix in (("async", "pool", "cudaMallocAsync, "), ("malloc", "pool-malloc", "cudaMalloc, "))
     for n_bytes in (KIB, 64 * KIB, MIB)]
 
+
+def _blocks(n_bytes: int, text: str) -> Work:
+    return Work("small", f"12 GiB in blocks of {text}", "blocks", ("malloc", "async", "small-malloc", "small"),
+                (str(n_bytes), "12"), runs_most=1, bars=tuple(
+                    bar for rival, bare in (("small-malloc", "malloc"), ("small", "async")) for bar in (
+                        Bar(rival, "held_ratio", "at most 1.06", (Limit(more=1.06),)),
+                        Bar(rival, "held_peak", f"at most that of {bare}", (Limit(1, bare),)))))
+
+
+# Requests below a page that share pages of the library's, and those a little above whole pages.
+SERVED = [
+    *(Work("small", f"served, cudaMallocAsync, {size_text(n_bytes)}", "pairs", ("async", "small"),
+           (str(n_bytes), PAIR_SECONDS, "1", "16"),
+           (is_within("small", "pair_t1", 80.0, "80 ns"), is_within("small", "pair_t16", 150.0, "150 ns")))
+      for n_bytes in (256, 4 * KIB, 64 * KIB, MIB)),
+    *(Work("small", f"served, cudaMalloc, {n_bytes} bytes", "pairs", ("malloc", "small-malloc", "small-unsynced"),
+           (str(n_bytes), PAIR_SECONDS, "1"),
+           (is_within("small-malloc", "pair_t1", 700.0, "0.7 us"), is_within("small-unsynced", "pair_t1", 150.0, "0.15 us")))
+      for n_bytes in (4 * KIB, 200000)),
+    Work("small", "free of 4 KiB behind a kernel", "behind", ("malloc", "small-malloc", "small-unsynced"), (str(4 * KIB),),
+         (is_within("small-unsynced", "free_p50", 10e3, "10 us"),), runs_most=3),
+    *(_blocks(int(mib * MIB), f"{mib} MiB") for mib in (1.1, 2.1, 3.05, 4.1, 8.1)),
+    Work("small", "130 MiB of mixed sizes, of which a tenth stays", "rest", ("malloc", "async0", "small-malloc", "small-async0"),
+         ("130",), runs_most=3, bars=(
+             Bar("small-async0", "held_peak", "at most 1.15 of what is live", (Limit(1.15, "small-async0", "live_peak"),)),
+             Bar("small-async0", "held_rest", "at most twice what stays, and 32 MiB",
+                 (Limit(2, "small-async0", "live_rest", 32.0 * MIB),)))),
+    Work("small", "a network that allocates every tensor", "train", ("malloc", "small-malloc", "small-unsynced"), ("200",),
+         (Bar("small-malloc", "driver_allocations", "at most 18", (Limit(more=18.0),)),), runs_most=3),
+]
+
 STREAMS = [
     Work("streams", "random sizes, 64 live", "mixed", ("malloc", *ASYNC), limit_s=60.0, bars=(
-        _at_most("pool", "pair", 10, "async"), _at_most("pool", "malloc_p99", 20, "async"))),
-    Work("streams", "alternate two streams", "alternate", ASYNC, bars=(_at_most("pool", "pair", 2, "async"),)),
-    Work("streams", "free behind a kernel", "behind", ("malloc", "async", "page-malloc", "pool-malloc", "pool"), bars=(
+        at_most("pool", "pair", 10, "async"), at_most("pool", "malloc_p99", 20, "async"))),
+    Work("streams", "alternate two streams", "alternate", ASYNC, bars=(at_most("pool", "pair", 2, "async"),)),
+    Work("streams", "free behind a kernel", "behind", ("malloc", "async", "page-malloc", "pool-malloc", "pool"),
+         (str(64 * MIB),), bars=(
         Bar("pool-malloc", "free_p50", "at most 10 us", (Limit(more=10e3),)),)),
     Work("streams", "loop over four streams", "overlap", (*MALLOC, "async", "pool"), bars=(
-        _at_most("pool-malloc", "iteration", 10, "malloc"),)),
+        at_most("pool-malloc", "iteration", 10, "malloc"),)),
 ]
 
 
@@ -160,10 +136,10 @@ def _growth(gib: int) -> Work:
 GROWTH = [
     *map(_growth, (1, 8, 32)),
     Work("growth", "walkthrough x4 GiB", "walkthrough", BOTH, bars=(
-        _at_most("pool", "malloc_44", 20, "async"),
+        at_most("pool", "malloc_44", 20, "async"),
         Bar("pool", "held_peak", "64.0 GiB", (Limit(more=64 * GIB + PAGE_BYTES),)))),
     Work("growth", "40 GiB from every other of 64 x 1.5 GiB", "compact", ("malloc", "async", "page", "pool"), bars=(
-        _at_most("pool", "malloc_40", 10, "async"),)),
+        at_most("pool", "malloc_40", 10, "async"),)),
 ]
 
 
@@ -171,12 +147,25 @@ def _trace(path: Path) -> Work:
     tight = Bar("pool", "held_ratio", "at most cudaMallocAsync's, or the rounding + 0.01",
                 (Limit(1, "async"), Limit(1, "pool", "rounding", 0.01)))
     return Work("traces", path.name.partition(".")[0], "replay", BOTH, trace=path.name, limit_s=60.0, runs_most=3, bars=(
-        _at_most("pool", "cold_total", 2, "async"), _at_most("pool", "second_total", 5, "async"), tight))
+        at_most("pool", "cold_total", 2, "async"), at_most("pool", "second_total", 5, "async"), tight))
 
 
 def traces() -> List[Work]:
     """One work for each trace that is there."""
     return [_trace(path) for path in sorted(TRACES.glob("*.csv.gz"))]
+
+
+def decays() -> List[Work]:
+    """What it costs that memory goes back to the device while the program works: every trace again."""
+    free = tuple(Bar("pool", figure, "at most 1.01 of the same without decay", (Limit(1.01, "pool-keeps"),))
+                 for figure in ("cold_total", "second_total"))
+    return [Work("decay", path.name.partition(".")[0], "replay", ("pool", "pool-keeps"), trace=path.name, limit_s=60.0,
+                 bars=free) for path in sorted(TRACES.glob("*.csv.gz"))]
+
+
+def unrecorded(selected: Sequence[Work]) -> List[str]:
+    """The names of those traces of these works that are not there."""
+    return list(dict.fromkeys(work.name for work in selected if work.trace and not (TRACES / work.trace).exists()))
 
 
 # The bar was set for a peak of 41.97 GiB of tensors.
@@ -233,27 +222,55 @@ HANDOVERS = [Work("handovers", "2 MiB", "handovers", ORDER, limit_s=60.0, argume
         Bar("pool", _handover(crowd), "at most cudaMallocAsync's, or twice that of 10 streams and 100 events",
             (Limit(1, "async"), Limit(2, "pool", _handover(FEW)))) for crowd in (MORE_EVENTS, MORE_STREAMS)))]
 
+# ---- weights larger than their budget ----
+
+MODELS = "../../models"  # beside the folders of runs
+GIB_VARIABLE, GIB_DEFAULT = "BENCH_GIB", "12"
+
+
+def weights() -> List[Work]:
+    """One model. Its size is BENCH_GIB's, because a larger one takes minutes to write."""
+    gib = os.environ.get(GIB_VARIABLE, GIB_DEFAULT)
+    vpmm = "weights-vpmm"
+    bars = (
+        *(Bar(vpmm, f"decode_{share}", "at most 1/0.97 of what the ring leaves to copy",
+              (Limit(1 / 0.97, vpmm, f"attainable_{share}"),)) for share in (75, 50, 25)),
+        Bar(vpmm, "over_bound_50", "at most 1/0.95 of what the budget leaves to copy", (Limit(more=1 / 0.95),)),
+        Bar(vpmm, "decode_graph_50", "at most 1/7 of accelerate's pass", (Limit(1 / 7, "weights-accelerate", "decode_50"),)),
+        Bar(vpmm, "prefill_50", "at most 1.02 of resident", (Limit(1.02, "weights-resident", "prefill_resident"),)),
+        Bar(vpmm, "decode_all", "at most 1.01 of resident", (Limit(1.01, "weights-resident", "decode_resident"),)),
+        Bar(vpmm, "first", "at most 1.3 of carrying all, and 3 s", (Limit(1.3, vpmm, "carry", 3e9),)),
+    )
+    rivals = ("weights-resident", "weights-ring", "weights-accelerate", vpmm)
+    return [Work("weights", f"Llama of {gib} GiB", "weights", rivals, (gib, MODELS), bars, needs="torch", limit_s=200.0,
+                 runs_most=1, is_served=False, says_way=True)]
+
+
 # Of all runs of a part.
 PART_LIMIT_S = 480.0
 
 
 def works() -> List[Work]:
-    return [*PAIRS, *FREES, *SMALL, *STREAMS, *RING, *EVENTS, *HANDOVERS, *GROWTH, *traces(), *PYTORCH]
+    return [*PAIRS, *FREES, *SMALL, *SERVED, *STREAMS, *RING, *EVENTS, *HANDOVERS, *GROWTH, *traces(), *decays(), *ten.works(),
+            *PYTORCH, *weights()]
 
 
 def parts() -> List[str]:
     """All parts, in the order in which they run."""
-    return list(dict.fromkeys([*(work.part for work in works()), "traces", "pytorch"]))
+    return list(dict.fromkeys([*(work.part for work in works()), "traces", "decay", "pytorch"]))
 
 
 def select(names: Sequence[str]) -> List[Work]:
-    """The works of the named parts, or whose full name begins with PART/NAME; all without names. Raises ValueError for a
-    name that selects nothing."""
+    """The works of the named parts, or whose full name begins with PART/NAME. Without names those that nobody has to ask
+    for: none of an untouched trace, and none of a trace that is not there. Raises ValueError for a name that selects
+    nothing."""
     everything = works()
+    if not names:
+        return [work for work in everything if work.part not in ten.HALVES["untouched"] and not unrecorded([work])]
     for name in names:
         if not any(_selects(name, work) for work in everything):
             raise ValueError(f"no part {name!r}; there are {', '.join(parts())}")
-    return [work for work in everything if not names or any(_selects(name, work) for name in names)]
+    return [work for work in everything if any(_selects(name, work) for name in names)]
 
 
 def _selects(name: str, work: Work) -> bool:

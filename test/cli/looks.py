@@ -105,6 +105,28 @@ class Seen(unittest.TestCase):
         self.assertEqual(len(words[0]), 12)
         self.assertLessEqual(set(words[0]), set(words[1]))
 
+    def test_small_blocks_by_class(self):
+        process = self.start("device 0", "sync 100", "async 3000", f"async {PAGE // 2}", f"sync {3 * PAGE}", VPMM_MIN_SIZE=1)
+        device, = dump(process)["devices"]
+        self.assertEqual(sum(one["blocks"] for one in device["small"]), 3)
+        self.assertEqual(sum(one["requested_bytes"] for one in device["small"]), 3100 + PAGE // 2)
+        self.assertEqual(sum(one["pages"] for one in device["small"]) * PAGE, device["live_bytes"] - 3 * PAGE)
+        self.assertEqual(sum(sum(one["pages_by_fill"]) for one in device["small"]), 2)
+        self.assertRegex(vpmm("dump", process.pid).stdout, r"\n  fine +2 +3 ")
+        self.assertEqual(process.stat()["devices"][0]["small"], device["small"])
+        texts = [vpmm(command, process.pid).stdout.splitlines() for command in ("dump", "stat")]
+        lines = [[line for line in text if line.startswith(("  small blocks  ", "  fine "))] for text in texts]
+        self.assertEqual(lines[0], lines[1])
+        self.assertEqual(len(lines[1]), 2)
+        process.end()
+        self.assertEqual(process.statistics()["devices"][0]["small"], device["small"])
+
+    def test_no_class_without_small_blocks(self):
+        for environment in {}, {"VPMM_MIN_SIZE": 1}:
+            process = self.start("device 0", f"sync {3 * PAGE}", **environment)
+            self.assertNotIn("small", process.stat()["devices"][0])
+            self.assertNotIn("small blocks  ", vpmm("stat", process.pid).stdout)
+
     def test_one_device(self):
         process = self.start("device 0", f"sync {PAGE}", "device 1", f"sync {2 * PAGE}", VPMM_SIM_DEVICES=2)
         self.assertEqual([device["device"] for device in dump(process)["devices"]], [0, 1])

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """`vpmm run` and `vpmm help`: what the program is given, and what is refused before it starts."""
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 import rig
@@ -43,8 +45,9 @@ class Environment(unittest.TestCase):
             "VPMM_ONLY": "env,sh", "VPMM_SLACK": "512M", "VPMM_IDLE_MS": "5", "VPMM_DUMP_FORMAT": "json"})
 
     def test_statistics(self):
-        for option, value in (("--stats", "1"), ("--stats=json", "json"), ("--stats=/tmp/x.json", "/tmp/x.json")):
-            self.assertEqual(self.shown(option)["VPMM_STATS"], value)
+        path = os.path.join(rig.work, "shown.json")
+        for option, value in (("--stats", "1"), ("--stats=json", "json"), (f"--stats={path}", path)):
+            self.assertIn(f"VPMM_STATS={value}\n", run(option, *SHOW).stdout)
 
     def test_the_last_of_several_values_counts(self):
         self.assertEqual(self.shown("--pages", "1", "--set", "pages=2", VPMM_PAGES=3)["VPMM_PAGES"], "2")
@@ -165,6 +168,53 @@ class Program(unittest.TestCase):
         self.assertIn("runs with other rights than yours", run(foreign).stderr)
         os.chmod(foreign, 0o755)
         self.assertEqual(run(foreign).stderr, "")
+
+
+class Statistics(unittest.TestCase):
+    """`vpmm run --stats` tells of a program also where it asked for nothing."""
+
+    NOTHING = r"^vpmm\[\d+\] statistics of ([\w.]+): it asked CUDA for no memory\n$"
+
+    def program(self, n_arguments):
+        return [rig.compile("asks", "-isystem", rig.options.cuda_headers, os.path.join(rig.options.sim, "libcuda.so.1")),
+                *["x"] * n_arguments]
+
+    def test_a_program_that_asked_for_nothing(self):
+        python = [sys.executable, "-c", "print('asks')"]
+        for words in python, self.program(0), self.program(1), self.program(2):
+            bare, done = rig.call(*words), run("--stats", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, self.NOTHING)
+            self.assertEqual(done.stderr.split()[3], os.path.basename(words[0]) + ":")
+            self.assertEqual((bare.stdout, done.stdout), ("asks\n", "asks\n"))
+
+    def test_one_whose_requests_were_too_small(self):
+        done = run("--stats", *self.program(3))
+        self.assertEqual((done.returncode, done.stdout), (0, "asks\n"), done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^  smaller than the threshold +1  100\.0%$")
+
+    def test_what_a_program_starts_is_not_told_of(self):
+        self.assertRegex(run("--stats", sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])").stderr,
+                         self.NOTHING)
+        self.assertEqual(run(sys.executable, "-c", "", VPMM_STATS=1).stderr, "")
+
+    def test_a_file_is_one_document(self):
+        path = os.path.join(rig.work, "told.json")
+        done = run(f"--stats={path}", "env")
+        self.assertEqual((done.stderr, os.path.exists(path)), ("", True))
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        self.assertEqual((told["program"], told["devices"]), ("env", []))
+        self.assertEqual({n for kind in told["requests"].values() for n in kind.values()}, {0})
+
+    def test_a_program_that_starts_another_leaves_its_figures(self):
+        path = os.path.join(rig.work, "inner.json")
+        done = run(f"--stats={path}", sys.executable, "-c",
+                   f"import subprocess; subprocess.run({self.program(3)!r}, check=True)")
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        self.assertEqual((told["program"], told["requests"]["cudaMalloc"]["small"]), ("asks", 1))
+        self.assertRegex(done.stderr, self.NOTHING)
 
 
 class Refusals(unittest.TestCase):

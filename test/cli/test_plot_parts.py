@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What `vpmm plot` works out before it draws: who had which address when, levels, zombies, the axis of addresses, pixels."""
+import json
 import pathlib
 import random
 
@@ -140,6 +141,31 @@ class Parts(plotted.Case):
             for (at, is_mapped), (until, _) in zip(changes, changes[1:] + [(1e12, False)]):
                 middle = (at + until) / 2
                 self.assertEqual(sum(start <= middle < end for start, end in inside), is_mapped)
+
+    def test_damaged_replays(self):
+        """What `vpmm replay --json` printed, with bytes changed, lost and repeated, and a dump, which is none."""
+        import failures
+        import replays
+        points = [[at, at % 7 << 20, 8 << 20] for at in range(20)]
+        whole = json.dumps({"trace": "x", "replays": [{"through": "pool", "over_time": points}]}).encode()
+        path, generator, answers = self.folder / "damaged.json", random.Random(13), {True: 0, False: 0}
+        for number in range(1500):
+            content = bytearray(whole)
+            for _ in range(number % 4):
+                begin = generator.randrange(len(content))
+                end = begin + generator.choice((0, 1, 1, 30))
+                content[begin:end] = generator.choice((b"", b"-", b"9" * 400, b"null", b"{", b"\xff", b"1e999",
+                                                       content[begin:end] * 2))
+            path.write_bytes(content[:generator.randrange(len(content))] if number % 9 == 8 else content)
+            try:
+                answers[bool(replays.read(path, "damaged", None, None))] += 1
+            except failures.Wrong as error:
+                self.assertEqual(len(str(error).splitlines()), 1)
+                answers[False] += 1
+        self.assertGreater(min(answers.values()), 100)
+        path.write_text('{"vpmm_dump": 1, "pid": 1, "devices": [{"device": 0, "regions": []}]}')
+        with self.assertRaisesRegex(failures.Wrong, "not what vpmm replay --json prints"):
+            replays.read(path, "damaged", None, None)
 
     def test_words(self):
         import units

@@ -115,6 +115,16 @@ class Plain(unittest.TestCase):
         self.assertEqual(lines[8:], ["         left to CUDA: small 1"])
         self.assertLessEqual(max(map(len, lines)), 120)
 
+    def test_small_blocks(self):
+        process = Process(self, VPMM_MIN_SIZE=1)
+        for line in ("device 0", f"sync {3 * PAGE}"):
+            process.tell(line)
+        self.assertNotIn("small blocks", vpmm("top", "--once", process.pid).stdout)
+        for size in 512, 1024:
+            process.tell(f"async {size}")
+        lines = vpmm("top", "--once", process.pid).stdout.splitlines()
+        self.assertEqual(lines[6:], ["         small blocks:  fine 2 (1.50K in 2.00M)"])
+
     def test_all_of_this_user(self):
         processes = [Process(self) for _ in range(3)]
         for process in processes[:2]:

@@ -263,8 +263,24 @@ CONFORMANCE = [
     _conforms("peers", devices=2),
 ]
 
+WEIGHTS_BARS = (
+    Bar("over_budget_bytes", "at most 8 MiB", 8 << 20),
+    Bar("steady_bytes", "at most 8 MiB", 8 << 20),
+    Bar("steady_vmm_calls", "0", 0.0, 0.0),
+    Bar("steady_host_waits", "0", 0.0, 0.0),
+)
+
+# Weights larger than their budget. Bare they are resident, and the outputs are compared.
+WEIGHTS = [
+    *(_cuda("weights", "weights", name=f"weights, {way}", arguments=arguments, runs=(BARE, PRELOADED), alone=True,
+            serves=None, passes=None, limit_s=200.0, bars=WEIGHTS_BARS)
+      for way, arguments in (("pinned", ("2000",)), ("a file", ("10000", "file")))),
+    _python("weights, PyTorch", "weights_llama", "torch", part="weights", runs=(BARE, PRELOADED), alone=True, serves=None,
+            passes=None),
+]
+
 PROGRAMS: List[Program] = [*FIDELITY, *INTEGRITY, *STRESS, *_ordinary(), *MEMCHECK, *PYTHON, *FIGURES, *CAPTURE, *SHARING,
-                           *NEIGHBOUR, *TWO, *CONFORMANCE]
+                           *NEIGHBOUR, *WEIGHTS, *TWO, *CONFORMANCE]
 
 # Of all runs of a part; other parts have the default.
 PART_LIMITS_S = {"fidelity": 90.0, "stress": 240.0, "memcheck": 180.0, "conformance": 540.0}

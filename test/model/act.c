@@ -320,7 +320,7 @@ CUresult act(struct turn *turn)
     case STEP_CHECK:
         return device_use(turn);
     case STEP_COPY:
-    case STEP_COPY_WAIT:
+    case STEP_COPY_NOW:
         return device_copy(turn);
     case STEP_FILL:
         return device_fill(turn);

@@ -13,6 +13,7 @@ struct parting {
     const struct verdict *verdict;
     uint16_t bare, preloaded;           /* its answers, */
     uint64_t bare_seen, preloaded_seen; /* and what else it saw */
+    bool is_passed;                     /* an allocation that the library left to CUDA */
     const struct set *late; /* operations of requests that may have made their streams wait */
 };
 
@@ -88,6 +89,16 @@ static bool is_shared_full(const struct parting *parting)
     return is_refused(parting) && may_lack_whole_extents(parting);
 }
 
+/* Where small requests are served, a block that takes no whole pages shares them, with others or
+ * with room for others. */
+static bool is_slab_full(const struct parting *parting)
+{
+    unsigned device = device_of(parting);
+    uint64_t granules =
+        reference_taken(parting->reference, device) + reference_shared(parting->reference, device);
+    return is_refused(parting) && exceeds(parting, granules);
+}
+
 /* What VPMM_PAGES maps lies in a few large extents, and one block keeps one of them. */
 static bool is_eager_full(const struct parting *parting)
 {
@@ -122,7 +133,6 @@ static struct set awaited(const struct parting *parting)
         return reference->events[step->a].set;
     case STEP_QUERY_STREAM:
     case STEP_SYNC_STREAM:
-    case STEP_COPY_WAIT:
         return reference->streams[step->b].is_legacy ? order_before(reference, step->b)
                                                      : order_own(reference, step->b);
     case STEP_LOOK:
@@ -182,6 +192,12 @@ static const struct difference {
      "With extents of several pages a request is refused where more than half of the device is in "
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
+    {"slab-full",
+     "Where small requests are served and a live block shares pages, a request is refused where "
+     "the live blocks, those that share pages twice, the freed ones that may share them and it, in "
+     "whole pages, exceed the device: a slab may have room for more blocks, and is given back only "
+     "as a whole.",
+     is_slab_full},
     {"eager-full",
      "A request is refused where VPMM_PAGES has mapped more than half of the device in extents of "
      "several pages: an extent that a live block shares is not given back.",
@@ -215,6 +231,8 @@ static void pass(const struct parting *parting, struct reference *reference, str
         unsigned last = reference->n_operations - 1;
         late->words[last / 64] |= (uint64_t)1 << last % 64;
     }
+    if (step_is_malloc(parting->step->kind) && parting->is_passed)
+        reference->blocks[parting->step->a].may_pass = true;
 }
 
 /* The number of the rule that explains it, or -1. */
@@ -245,6 +263,7 @@ int difference_find(const struct program *program, const struct outcome *bare,
         parting.preloaded = preloaded->answers[parting.number];
         parting.bare_seen = bare->seen[parting.number];
         parting.preloaded_seen = preloaded->seen[parting.number];
+        parting.is_passed = preloaded->passed[parting.number];
         if (parting.number < program->n)
             step = program->steps[parting.number];
         else if (!reference_end(reference, &step))

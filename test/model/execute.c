@@ -61,10 +61,12 @@ static bool is_stuck(const struct reference *reference)
     return false;
 }
 
-static void count(struct run *run, const struct step *step, CUresult answer, bool passed_through)
+static void count(struct run *run, size_t number, const struct step *step, CUresult answer,
+                  bool passed_through)
 {
     struct outcome *outcome = run->outcome;
     bool is_malloc = step_is_malloc(step->kind) || step->kind == STEP_EXCHANGE;
+    outcome->passed[number] = is_malloc && answer == CUDA_SUCCESS && passed_through;
     outcome->operations++;
     outcome->captures += step->kind == STEP_CAPTURE_END;
     outcome->launches += step->kind == STEP_LAUNCH;
@@ -139,7 +141,7 @@ static void make_on_thread(struct turn *turn)
     if (is_away)
         return;
     judge(run, run->number, step, answer);
-    count(run, step, answer, device_mallocs(run) != calls);
+    count(run, turn->number, step, answer, device_mallocs(run) != calls);
 }
 
 static void bring_back(struct run *run, const bool *were_away)
@@ -150,7 +152,7 @@ static void bring_back(struct run *run, const bool *were_away)
             continue;
         CUresult answer = turns_finish(run, i);
         judge(run, worker->turn.number, &worker->step, answer);
-        count(run, &worker->step, answer, false);
+        count(run, worker->turn.number, &worker->step, answer, false);
     }
 }
 

@@ -17,6 +17,7 @@
 struct outcome {
     uint16_t answers[ANSWERS_MAX]; /* of each step and of those at the end; NOT_MADE: not valid */
     uint64_t seen[ANSWERS_MAX];    /* what else the program saw in that step */
+    bool passed[ANSWERS_MAX];      /* an allocation that CUDA served */
     size_t n;                      /* of steps over, which is the number of the one under way */
     /* figures of a run under the library */
     uint64_t operations, mallocs, served, served_while_stuck, refused, moved, created, unmapped,

@@ -41,6 +41,8 @@ uint64_t generate_bytes(struct generator *generator)
     uint64_t draw = below(generator, 100);
     uint64_t unit = generate_unit(generator);
     uint64_t odd = below(generator, 3) ? 0 : below(generator, page);
+    if (generator->program->setting.serves_small && below(generator, 2))
+        return 8 + below(generator, (page - 8) >> below(generator, 8));
     if (draw < 10)
         return 8 + below(generator, page - 8);
     if (draw < 14)
@@ -147,7 +149,7 @@ static void fill_stream(struct generator *generator, struct step *step)
     step->b = generate_stream(generator, step->thread);
     if (uses_block && step->a < BLOCKS_MAX && below(generator, 4))
         step->b = generator->home[step->a];
-    if (step->kind == STEP_COPY_WAIT && step->b < STREAMS_MAX && step->b >= STREAM_MADE)
+    if (step->kind == STEP_COPY_NOW && step->b < STREAMS_MAX && step->b >= STREAM_MADE)
         step->b = generator->reference->threads[step->thread].context % CONTEXTS_MAX;
     if (step->kind == STEP_STREAM_CREATE)
         step->b = generator->next_stream;
@@ -257,7 +259,7 @@ static void fill(struct generator *generator, struct step *step)
     else if (step->kind == STEP_WAIT || step->kind == STEP_SYNC_EVENT ||
              step->kind == STEP_QUERY_EVENT || step->kind == STEP_EVENT_DESTROY)
         step->a = (unsigned)below(generator, EVENTS_MAX);
-    if (step->kind == STEP_COPY || step->kind == STEP_COPY_WAIT)
+    if (step->kind == STEP_COPY || step->kind == STEP_COPY_NOW)
         step->c = generate_block(generator);
     if (step->kind == STEP_FILL || step->kind == STEP_PROGRESS)
         step->n = 1 + below(generator, 12);

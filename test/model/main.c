@@ -30,6 +30,7 @@ static const char help[] =
     "  --steps N         the most steps of one program (default 220)\n"
     "  --extent N        all programs with this VPMM_EXTENT (0: auto; default: each draws its "
     "own)\n"
+    "  --small           all programs with small requests served\n"
     "  --replay FILE...  executes programs from files instead\n"
     "  --print           prints program S and executes nothing\n"
     "  --keep-long       does not make a failing program short\n";
@@ -66,19 +67,27 @@ static void set_option(struct options *options, int name, const char *text)
         campaign->taste.extents = atoi(text);
     options->replays = options->replays || name == 'r';
     options->prints = options->prints || name == 'p';
+    campaign->taste.is_small = campaign->taste.is_small || name == 'm';
     campaign->keeps_long = campaign->keeps_long || name == 'k';
 }
 
 static bool read_options(int n, char **arguments, struct options *options)
 {
-    static const struct option names[] = {
-        {"driver", required_argument, NULL, 'D'},  {"library", required_argument, NULL, 'L'},
-        {"folder", required_argument, NULL, 'F'},  {"operations", required_argument, NULL, 'o'},
-        {"seed", required_argument, NULL, 's'},    {"steps", required_argument, NULL, 'n'},
-        {"seconds", required_argument, NULL, 't'}, {"failures", required_argument, NULL, 'f'},
-        {"extent", required_argument, NULL, 'e'},  {"replay", no_argument, NULL, 'r'},
-        {"print", no_argument, NULL, 'p'},         {"keep-long", no_argument, NULL, 'k'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {{"driver", required_argument, NULL, 'D'},
+                                          {"library", required_argument, NULL, 'L'},
+                                          {"folder", required_argument, NULL, 'F'},
+                                          {"operations", required_argument, NULL, 'o'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"steps", required_argument, NULL, 'n'},
+                                          {"seconds", required_argument, NULL, 't'},
+                                          {"failures", required_argument, NULL, 'f'},
+                                          {"extent", required_argument, NULL, 'e'},
+                                          {"replay", no_argument, NULL, 'r'},
+                                          {"print", no_argument, NULL, 'p'},
+                                          {"keep-long", no_argument, NULL, 'k'},
+                                          {"small", no_argument, NULL, 'm'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     int name;
     *options = (struct options){.campaign = {.operations = 20000,
                                              .seed = 1,

@@ -14,7 +14,8 @@
 
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes)
 {
-    uint64_t unit = bytes < setting->page_bytes ? GRANULE : setting->page_bytes;
+    bool is_passed = bytes < setting->page_bytes && !setting->serves_small;
+    uint64_t unit = is_passed ? GRANULE : setting->page_bytes;
     return (bytes + unit - 1) / unit * (unit / GRANULE);
 }
 
@@ -94,6 +95,29 @@ uint64_t reference_passed(const struct reference *reference, unsigned device)
     return sum_of(reference, device, has_passed);
 }
 
+static bool may_share(const struct reference *reference, const struct block *block)
+{
+    return reference->setting.serves_small && block->bytes % reference->setting.page_bytes;
+}
+
+static bool shares_and_lives(const struct reference *reference, const struct block *block)
+{
+    return may_share(reference, block) && is_live(reference, block);
+}
+
+static bool shared_and_freed(const struct reference *reference, const struct block *block)
+{
+    return may_share(reference, block) && block->state == BLOCK_FREED &&
+           !is_taken(reference, block);
+}
+
+/* A slab may have as much room again as its blocks take. */
+uint64_t reference_shared(const struct reference *reference, unsigned device)
+{
+    uint64_t live = sum_of(reference, device, shares_and_lives);
+    return live ? live + sum_of(reference, device, shared_and_freed) : 0;
+}
+
 static uint64_t share_percent(const struct reference *reference)
 {
     for (unsigned i = 0; i < BLOCKS_MAX; i++) {
@@ -110,21 +134,6 @@ static bool has_room(const struct reference *reference, unsigned device, uint64_
     return setting->is_full ||
            (reference_taken(reference, device) + reference_granules(setting, bytes)) * 100 <=
                setting->device_pages * share_percent(reference);
-}
-
-/* Whether bare CUDA may refuse the request. What was freed counts until it is known complete, and
- * what a memory pool of the program's had always: it may keep that. */
-static bool may_be_refused(const struct reference *reference, unsigned device, uint64_t bytes)
-{
-    const struct setting *setting = &reference->setting;
-    uint64_t granules = reference_taken(reference, device) + reference_granules(setting, bytes);
-    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
-        const struct block *block = &reference->blocks[i];
-        if (block->device == device && block->state == BLOCK_FREED && !is_taken(reference, block) &&
-            (block->is_pooled || !set_has_all(&reference->done, &block->fence)))
-            granules += reference_granules(setting, block->bytes);
-    }
-    return setting->is_full || granules > setting->device_pages;
 }
 
 /* cudaMalloc waits beside a cudaFree of its own context that another thread waits in. */
@@ -177,8 +186,6 @@ static const char *malloc_make(struct reference *reference, const struct step *s
         return "no such pool on the device";
     struct block *block = &reference->blocks[step->a];
     unsigned device = reference->contexts[context].device;
-    bool may_order = step_is_malloc_async(step->kind) && !reference->streams[step->b].is_legacy &&
-                     !may_be_refused(reference, device, step_bytes(step));
     *block = (struct block){.state = BLOCK_LIVE,
                             .is_async = step_is_malloc_async(step->kind),
                             .is_pooled = step->kind == STEP_MALLOC_POOL,
@@ -188,21 +195,23 @@ static const char *malloc_make(struct reference *reference, const struct step *s
                             .device = device,
                             .bytes = step_bytes(step)};
     if (block->is_async) {
-        /* On the legacy stream itself an allocation orders nothing, and nor does one that is
-         * refused. */
-        struct set before =
-            may_order ? order_before(reference, step->b) : order_own(reference, step->b);
-        block->born = order_queue(reference, step->b, &before)->before;
+        /* It comes after the legacy stream's work where CUDA's pool has to look for memory: neither
+         * on the legacy stream itself, nor where it is refused, nor where it takes what the stream
+         * freed or what nobody had yet. */
+        struct set own = order_own(reference, step->b);
+        struct set before = order_before(reference, step->b);
+        struct operation *operation = order_queue(reference, step->b, &own);
+        operation->is_unsure =
+            !reference->streams[step->b].is_legacy && !set_has_all(&own, &before);
+        block->born = operation->before;
     }
     return NULL;
 }
 
-/* What nobody ever used, anybody may free. */
+/* Its allocation, too: before that, other work may use the memory. */
 static bool is_over(const struct block *block, const struct set *over)
 {
-    const struct set none = {{0}};
-    return set_has_all(&none, &block->uses) ||
-           (set_has_all(over, &block->uses) && set_has_all(over, &block->born));
+    return set_has_all(over, &block->uses) && set_has_all(over, &block->born);
 }
 
 /* malloc memory: all work of the owning context may still run, and bare CUDA waits for it.

@@ -54,7 +54,7 @@ struct operation *order_queue(struct reference *reference, unsigned stream,
     operation->context = reference->streams[stream].context;
     operation->waits_for = operation->sets = NOBODY;
     operation->is_clear = order_is_clear(reference, &operation->maybe);
-    operation->is_moot = false;
+    operation->is_moot = operation->is_unsure = false;
     operation->before.words[number / 64] |= (uint64_t)1 << number % 64;
     reference->streams[stream].tail = operation->before;
     return operation;
@@ -88,6 +88,16 @@ bool order_is_moot(const struct reference *reference, const struct set *set)
         const struct operation *operation = &reference->operations[i];
         bool is_in = set->words[i / 64] >> i % 64 & 1;
         if (is_in && operation->is_moot && !operation->is_clear)
+            return true;
+    }
+    return false;
+}
+
+bool order_is_unsure(const struct reference *reference, const struct set *set)
+{
+    for (unsigned i = 0; i < reference->n_operations; i++) {
+        const struct operation *operation = &reference->operations[i];
+        if (set->words[i / 64] >> i % 64 & 1 && operation->is_unsure && !operation->is_clear)
             return true;
     }
     return false;
@@ -134,7 +144,8 @@ struct set order_of_context(const struct reference *reference, unsigned context)
 
 bool host_may_wait(const struct reference *reference, unsigned thread, const struct set *set)
 {
-    return order_is_clear(reference, set) || (thread != 0 && !order_is_moot(reference, set));
+    return order_is_clear(reference, set) ||
+           (thread != 0 && !order_is_moot(reference, set) && !order_is_unsure(reference, set));
 }
 
 void host_wait(struct reference *reference, unsigned number, const struct set *set)

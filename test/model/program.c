@@ -57,10 +57,10 @@ void program_print(FILE *file, const struct program *program)
     fprintf(file,
             "setting seed %" PRIu64 " device-granules %" PRIu64 " page-bytes %" PRIu64
             " extent-pages %" PRIu64 " slack-bytes %" PRIu64 " eager-pages %" PRIu64
-            " root-bytes %" PRIu64 " free-waits %d%s\n",
+            " root-bytes %" PRIu64 " free-waits %d%s%s\n",
             setting->seed, setting->device_pages, setting->page_bytes, setting->extent_pages,
             setting->slack_bytes, setting->eager_pages, setting->root_bytes, setting->free_waits,
-            setting->is_full ? " full" : "");
+            setting->serves_small ? " small" : "", setting->is_full ? " full" : "");
     for (size_t i = 0; i < program->n; i++)
         step_print(file, &program->steps[i]);
 }
@@ -68,16 +68,17 @@ void program_print(FILE *file, const struct program *program)
 static bool setting_read(const char *line, struct setting *setting)
 {
     int waits;
-    char full[8] = "";
-    int n =
-        sscanf(line,
-               "setting seed %" SCNu64 " device-granules %" SCNu64 " page-bytes %" SCNu64
-               " extent-pages %" SCNu64 " slack-bytes %" SCNu64 " eager-pages %" SCNu64
-               " root-bytes %" SCNu64 " free-waits %d %7s",
-               &setting->seed, &setting->device_pages, &setting->page_bytes, &setting->extent_pages,
-               &setting->slack_bytes, &setting->eager_pages, &setting->root_bytes, &waits, full);
+    char marks[2][8] = {"", ""};
+    int n = sscanf(line,
+                   "setting seed %" SCNu64 " device-granules %" SCNu64 " page-bytes %" SCNu64
+                   " extent-pages %" SCNu64 " slack-bytes %" SCNu64 " eager-pages %" SCNu64
+                   " root-bytes %" SCNu64 " free-waits %d %7s %7s",
+                   &setting->seed, &setting->device_pages, &setting->page_bytes,
+                   &setting->extent_pages, &setting->slack_bytes, &setting->eager_pages,
+                   &setting->root_bytes, &waits, marks[0], marks[1]);
     setting->free_waits = n >= 8 && waits;
-    setting->is_full = strcmp(full, "full") == 0;
+    setting->serves_small = strcmp(marks[0], "small") == 0;
+    setting->is_full = strcmp(marks[setting->serves_small], "full") == 0;
     return n >= 8;
 }
 

@@ -41,7 +41,7 @@
     X(WRITE, "write", "block", "stream", NULL, NULL)                                               \
     X(CHECK, "check", "block", "stream", NULL, NULL)                                               \
     X(COPY, "copy", "to", "stream", "from", NULL)                                                  \
-    X(COPY_WAIT, "copy-wait", "to", "stream", "from", NULL)                                        \
+    X(COPY_NOW, "copy-now", "to", "stream", "from", NULL)                                          \
     X(FILL, "fill", "block", "stream", NULL, "byte")                                               \
     X(TO_HOST, "to-host", "block", "stream", NULL, NULL)                                           \
     X(FROM_HOST, "from-host", "block", "stream", NULL, NULL)                                       \
@@ -105,8 +105,9 @@ struct setting {
     uint64_t device_pages; /* the size of each device, in granules */
     uint64_t page_bytes, extent_pages /* 0: auto */, slack_bytes, eager_pages, root_bytes;
     bool free_waits;
-    bool is_full;  /* requests may take all of the device, and be refused */
-    bool is_plain; /* no kernels: a graph writes the same each time */
+    bool serves_small; /* requests of less than a page share pages of the library's */
+    bool is_full;      /* requests may take all of the device, and be refused */
+    bool is_plain;     /* no kernels: a graph writes the same each time */
     bool captures_nothing;
 };
 
@@ -143,6 +144,7 @@ struct taste {
     uint64_t steps_max;
     int extents;   /* VPMM_EXTENT of every program, -1: each draws its own */
     bool detaches; /* the driver has cuCtxDetach */
+    bool is_small; /* of every program: small requests are served; else of every fourth */
     const struct setting
         *setting; /* of every program, on a real device; NULL: each draws its own */
 };

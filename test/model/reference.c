@@ -53,7 +53,7 @@ static const char *make(struct reference *reference, const struct step *step)
         return is_captured(reference, step) ? capture_make(reference, step)
                                             : use_make(reference, step);
     case STEP_COPY:
-    case STEP_COPY_WAIT:
+    case STEP_COPY_NOW:
     case STEP_FILL:
     case STEP_TO_HOST:
     case STEP_FROM_HOST:

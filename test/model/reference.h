@@ -39,7 +39,8 @@ struct operation {
     unsigned context;
     unsigned waits_for, sets; /* flags, or NOBODY */
     bool is_clear;            /* comes to an end without another step of the program */
-    bool is_moot; /* a wait for an event that may be complete: then it is no operation */
+    bool is_moot;   /* a wait for an event that may be complete: then it is no operation */
+    bool is_unsure; /* an allocation of which nobody knows whether it waits for the legacy stream */
 };
 
 struct block {
@@ -159,11 +160,13 @@ bool reference_end(const struct reference *reference, struct step *step_out);
 /* Granules of blocks that are live, or freed where unfinished work of the program could hold them.
  */
 uint64_t reference_taken(const struct reference *reference, unsigned device);
-/* Of live blocks alone, of freed ones that CUDA served itself, of freed ones whose stream has
- * unfinished work that came later, and of one of so many bytes, in whole pages. */
+/* Of live blocks alone, of freed ones whose stream has unfinished work that came later, of freed
+ * ones that CUDA served itself, of what live blocks may share pages with, and of one block of so
+ * many bytes, in whole pages. */
 uint64_t reference_live(const struct reference *reference, unsigned device);
 uint64_t reference_late(const struct reference *reference, unsigned device);
 uint64_t reference_passed(const struct reference *reference, unsigned device);
+uint64_t reference_shared(const struct reference *reference, unsigned device);
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes);
 
 /* ---- order.c ---- */
@@ -193,6 +196,8 @@ bool order_is_held(const struct reference *reference, const struct set *set);
 /* Whether the end of some of it depends on whether an event was complete when a stream was to wait
  * for it. The device may have got on further in one run than in another. */
 bool order_is_moot(const struct reference *reference, const struct set *set);
+/* Whether some of it is an allocation that may wait for more than the stream's own work. */
+bool order_is_unsure(const struct reference *reference, const struct set *set);
 struct set order_of_context(const struct reference *reference, unsigned context);
 
 /* ---- the steps, by what they deal with: NULL or why not ---- */

@@ -100,7 +100,7 @@ static bool simplify_step(struct shrinking *shrinking, size_t at)
 
 static void simplify_setting(struct shrinking *shrinking)
 {
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 7; way++) {
         shrinking->candidate = *shrinking->best;
         struct setting *setting = &shrinking->candidate.setting;
         if (way == 0)
@@ -113,8 +113,10 @@ static void simplify_setting(struct shrinking *shrinking)
             setting->root_bytes = (uint64_t)1 << 30;
         else if (way == 4)
             setting->page_bytes = GRANULE;
-        else
+        else if (way == 5)
             setting->free_waits = false;
+        else
+            setting->serves_small = false;
         drop_invalid(&shrinking->candidate);
         (void)keep(shrinking);
     }

@@ -11,7 +11,7 @@ static void draw_weights(struct generator *generator, const struct taste *taste)
         [STEP_FREE] = 28,          [STEP_EXCHANGE] = 5,
         [STEP_FREE_ASYNC] = 60,    [STEP_WRITE] = 80,
         [STEP_CHECK] = 30,         [STEP_COPY] = 16,
-        [STEP_COPY_WAIT] = 4,      [STEP_FILL] = 8,
+        [STEP_COPY_NOW] = 4,       [STEP_FILL] = 8,
         [STEP_TO_HOST] = 5,        [STEP_FROM_HOST] = 5,
         [STEP_RECORD] = 30,        [STEP_WAIT] = 40,
         [STEP_WAIT_FLAG] = 8,      [STEP_WRITE_FLAG] = 5,
@@ -55,7 +55,7 @@ static void draw_weights(struct generator *generator, const struct taste *taste)
             generator->weights[slow[i]] = 0;
 }
 
-static void draw_setting(struct generator *generator, int extents)
+static void draw_setting(struct generator *generator, int extents, bool small)
 {
     struct setting *setting = &generator->program->setting;
     static const uint64_t granules[] = {1, 1, 2, 4};
@@ -76,6 +76,7 @@ static void draw_setting(struct generator *generator, int extents)
         chance_below(&generator->chance, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
     setting->free_waits = chance_below(&generator->chance, 8) == 0;
     setting->is_full = chance_below(&generator->chance, 6) == 0;
+    setting->serves_small = small || setting->seed % 4 == 0;
 }
 
 void taste_draw(struct generator *generator, const struct taste *taste)
@@ -83,6 +84,6 @@ void taste_draw(struct generator *generator, const struct taste *taste)
     if (taste->setting)
         generator->program->setting = *taste->setting;
     else
-        draw_setting(generator, taste->extents);
+        draw_setting(generator, taste->extents, taste->is_small);
     draw_weights(generator, taste);
 }

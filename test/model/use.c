@@ -122,13 +122,11 @@ static const char *copy(struct reference *reference, const struct step *step)
         why = block_is_usable(reference, step, step->c, &before, false, true);
     if (why || step->a == step->c)
         return why ? why : "a copy onto itself";
-    if (step->kind == STEP_COPY_WAIT) {
+    if (step->kind == STEP_COPY_NOW) {
         if (capture_forbids(reference, step->thread))
             return "a capture forbids it";
         if (step->b >= STREAM_MADE)
             return "such a copy names no stream";
-        if (!host_may_wait(reference, step->thread, &before))
-            return "it would wait for ever";
     }
     struct block *to = &reference->blocks[step->a];
     struct block *from = &reference->blocks[step->c];
@@ -138,8 +136,6 @@ static const char *copy(struct reference *reference, const struct step *step)
     to->content = from->content;
     if (to->content.valid_bytes > to->bytes)
         to->content.valid_bytes = to->bytes;
-    if (step->kind == STEP_COPY_WAIT)
-        host_wait(reference, step->thread, &operation->before);
     return NULL;
 }
 
@@ -181,6 +177,8 @@ static const char *event(struct reference *reference, const struct step *step)
     if (step->kind == STEP_WAIT) {
         if (event->capture != NOBODY)
             return "the event is of a capture";
+        if (order_is_unsure(reference, &event->set))
+            return "nobody knows what it waits for";
         /* A wait for what is complete queues nothing. Whether it is, nobody knows before it is
          * waited for, unless a flag keeps it from being. */
         if (set_has_all(&reference->done, &event->set))
@@ -212,7 +210,7 @@ static const char *wait_or_query(struct reference *reference, const struct step 
         if (!host_may_wait(reference, step->thread, &set))
             return "it would wait for ever";
         host_wait(reference, step->thread, &set);
-    } else if (order_is_moot(reference, &set)) {
+    } else if (order_is_moot(reference, &set) || order_is_unsure(reference, &set)) {
         return "nobody knows the answer";
     }
     return NULL;
@@ -225,7 +223,7 @@ const char *use_make(struct reference *reference, const struct step *step)
         return why;
     switch (step->kind) {
     case STEP_COPY:
-    case STEP_COPY_WAIT:
+    case STEP_COPY_NOW:
         return copy(reference, step);
     case STEP_RECORD:
     case STEP_WAIT:

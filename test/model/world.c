@@ -236,7 +236,7 @@ static const char *event_make(struct reference *reference, const struct step *st
         if (!host_may_wait(reference, step->thread, &event->set))
             return "it would wait for ever";
         host_wait(reference, step->thread, &event->set);
-    } else if (order_is_moot(reference, &event->set)) {
+    } else if (order_is_moot(reference, &event->set) || order_is_unsure(reference, &event->set)) {
         return "nobody knows the answer";
     }
     return NULL;

@@ -22,8 +22,8 @@ from typing import List, NamedTuple, Optional
 
 # What DESIGN.md demands in numbered sentences, and the folders of the product. Each of these needs a mutant.
 DEMANDS = ["3"] + ["3.%d" % n for n in range(1, 17)] + ["4.%d" % n for n in range(1, 7)]
-FOLDERS = ["base", "driver", "pool", "order", "heap", "route", "preload", "config", "observe", "ipc", "recorder", "trace",
-           "replay"]
+FOLDERS = ["base", "driver", "pool", "order", "heap", "small", "offload", "route", "preload", "config", "observe", "ipc",
+           "recorder", "trace", "replay"]
 SECTION = re.compile(r"[1-8](\.\d+)?$")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+){2,}$")
 REQUIRED, OPTIONAL, REPEATED = ("rule", "in", "test", "edit"), ("hangs", "expect"), ("test", "edit")

@@ -72,6 +72,10 @@ class Recording(unittest.TestCase):
         paths = collections.Counter(entry.path for entry in trace.of("malloc"))
         self.assertEqual([paths[path] for path in trace_file.PATHS[1:7]],
                          [device[key] for key in ("cache_hits", "habit_hits", "fits", "revives", "stitches", "grows")])
+        rungs = collections.Counter(trace_file.RUNGS[entry.flags >> 3] for entry in trace.of("malloc"))
+        counted = {key[len("rung_"):]: count for key, count in device.items() if key.startswith("rung_") and count}
+        self.assertEqual({rung: count for rung, count in rungs.items() if rung}, counted)
+        self.assertEqual(sum(counted.values()), device["mallocs"] - device["cache_hits"])
         return device
 
 

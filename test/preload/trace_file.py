@@ -12,6 +12,9 @@ PATHS = ["nobody", "cache", "habit", "fit", "revive", "stitch", "grow", "pool"]
 REASONS = ["cuda", "small", "large", "capturing", "no_context", "no_vmm", "explicit_pool", "other_pool", "pool_limit",
            "no_peer", "no_ipc", "disabled", "limited", "full", "other"]
 
+RUNGS = ("", "habit", "spare", "follow", "settle", "gather", "ask", "early_wait", "slack", "free_wait", "create", "reap",
+         "host_wait", "device_wait", "poll", "neighbour")
+
 Entry = collections.namedtuple("Entry", "ns duration_ns kind path device flags address bytes stream thread")
 
 

@@ -166,26 +166,6 @@ static const struct call {
 
 /* ---- what is seen ---- */
 
-static long long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
-/* A stream that nothing holds is ready soon; one that is held is not until the gate opens. */
-static const char *state_of(CUstream stream)
-{
-    long long end_ms = now_ms() + 10;
-    CUresult result;
-    do
-        result = cuStreamQuery(stream);
-    while (result == CUDA_ERROR_NOT_READY && now_ms() < end_ms);
-    return result == CUDA_SUCCESS           ? "free"
-           : result == CUDA_ERROR_NOT_READY ? "held"
-                                            : truth_code(result);
-}
-
 /* Opens the gate where the call does not return by itself. */
 struct watch {
     pthread_mutex_t lock;
@@ -229,13 +209,13 @@ static bool make_watched(const struct call *call, struct bench *bench, CUresult 
 
 static void tell(struct bench *bench, const struct call *call)
 {
-    const char *own = state_of(bench->stream);
+    const char *own = truth_state(bench->stream);
     MUST(cuMemsetD8Async(words, 2, 64, bench->later_blocking));
     MUST(cuMemsetD8Async(words + 64, 2, 64, bench->later_apart));
-    const char *later = state_of(bench->later_blocking);
-    const char *apart = state_of(bench->later_apart);
+    const char *later = truth_state(bench->later_blocking);
+    const char *apart = truth_state(bench->later_apart);
     printf("%s: own %s, later blocking %s, later non-blocking %s, legacy %s\n", call->name, own,
-           later, apart, state_of(CU_STREAM_LEGACY));
+           later, apart, truth_state(CU_STREAM_LEGACY));
     fflush(stdout);
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -116,6 +117,26 @@ static inline bool truth_holds(CUdeviceptr block, size_t bytes, unsigned char by
         same = copy[i] == byte;
     free(copy);
     return same;
+}
+
+static inline long long truth_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* A stream that nothing holds is ready soon; one that is held is not until the gate opens. */
+static inline const char *truth_state(CUstream stream)
+{
+    long long end_ms = truth_now_ms() + 10;
+    CUresult result;
+    do
+        result = cuStreamQuery(stream);
+    while (result == CUDA_ERROR_NOT_READY && truth_now_ms() < end_ms);
+    return result == CUDA_SUCCESS           ? "free"
+           : result == CUDA_ERROR_NOT_READY ? "held"
+                                            : truth_code(result);
 }
 
 #endif

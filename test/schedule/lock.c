@@ -102,22 +102,33 @@ static bool latch_is_free(const void *argument)
 }
 
 /* In the latch itself stands what stands in a lock: 1 + the thread that holds it. */
+static void hold_latch(struct vpmm_latch *latch, enum vpmm_rank rank)
+{
+    *schedule_ranks() |= 1u << rank;
+    ++schedule_latches()[rank];
+    atomic_store_explicit(&latch->is_taken, (uint32_t)schedule_thread() + 1, memory_order_relaxed);
+}
+
 void vpmm_latch_take(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
     struct step step = {.what = "take a latch", .may = latch_is_free, .argument = latch};
     expect(*schedule_ranks() >> rank >> 1 == 0);
     step_touch(&step, latch, TOUCH_TAKES);
     schedule_step(&step);
-    *schedule_ranks() |= 1u << rank;
-    ++schedule_latches()[rank];
-    atomic_store_explicit(&latch->is_taken, (uint32_t)schedule_thread() + 1, memory_order_relaxed);
+    hold_latch(latch, rank);
 }
 
 _Bool vpmm_latch_try(struct vpmm_latch *latch, enum vpmm_rank rank)
 {
-    (void)latch;
-    (void)rank;
-    schedule_fail("no case tries a latch");
+    /* In vain or not: both change what comes after. */
+    struct step step = {.what = "try a latch"};
+    expect(*schedule_ranks() >> rank >> 1 == 0);
+    step_touch(&step, latch, TOUCH_TAKES);
+    schedule_step(&step);
+    if (!latch_is_free(latch))
+        return false;
+    hold_latch(latch, rank);
+    return true;
 }
 
 void vpmm_latch_give(struct vpmm_latch *latch, enum vpmm_rank rank)

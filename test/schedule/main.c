@@ -13,8 +13,8 @@
 #include <string.h>
 
 static const struct schedule_case *const groups[] = {
-    cases_frees, cases_index, cases_fences, cases_open,     cases_gate, cases_death,
-    cases_heap,  cases_cache, cases_route,  cases_snapshot, NULL};
+    cases_frees, cases_index, cases_fences, cases_open,     cases_gate,  cases_death,
+    cases_heap,  cases_cache, cases_route,  cases_snapshot, cases_small, NULL};
 
 static void on_signal(int number, siginfo_t *facts, void *context)
 {

@@ -25,6 +25,12 @@ LIMIT_SECONDS = 6
 EXIT_SECONDS = 4
 HANGS_MAX = 4
 STARTS_MAX = 30
+# Of the batches: in so many, requests of less than a page share pages of the library's.
+SMALL_SHARE = 0.3
+
+
+# Ends that the driver alone brings about now and then, bare too.
+DRIVER_ENDS = ("HANG", "DRIVER-CRASH")
 
 
 class BuildError(Exception):
@@ -33,9 +39,10 @@ class BuildError(Exception):
 
 @dataclass
 class Sight:
-    """What a program saw: the answer of each step, and why it did not end, or nothing."""
+    """What a program saw: the answer of each step, and why it did not end and the process' last words, or nothing."""
     answers: List[str]
     end: str = ""
+    said: str = ""
 
     def n_made(self) -> int:
         return sum(answer != "-1" for answer in self.answers)
@@ -71,20 +78,22 @@ class Batch:
     steps: int = 150
     is_full: bool = False
     captures: bool = True
+    serves_small: bool = False
 
     @staticmethod
-    def draw(dice: random.Random, seed: int, n_programs: int, captures: bool) -> Batch:
+    def draw(dice: random.Random, seed: int, n_programs: int, captures: bool, is_small: bool = False) -> Batch:
         return Batch(first=dice.randrange(1 << 40), n_programs=n_programs, campaign_seed=seed, captures=captures,
                      extent_pages=dice.choice([0, 0, 1, 4]), slack_bytes=dice.choice([0, 64 << 20, 256 << 20]),
                      free_waits=dice.random() < 0.15, steps=dice.choice([60, 150, 300]),
-                     is_full=dice.random() < 0.2)
+                     is_full=dice.random() < 0.2, serves_small=dice.random() < SMALL_SHARE or is_small)
 
     @staticmethod
     def of_file(path: Path) -> Batch:
         words = path.read_text().split()
         return Batch(first=0, n_programs=1, campaign_seed=0, extent_pages=int(words[words.index("extent-pages") + 1]),
                      slack_bytes=int(words[words.index("slack-bytes") + 1]),
-                     free_waits=words[words.index("free-waits") + 1] == "1", is_full="full" in words)
+                     free_waits=words[words.index("free-waits") + 1] == "1", is_full="full" in words,
+                     serves_small="small" in words)
 
     def numbers(self) -> range:
         return range(self.first, self.first + self.n_programs)
@@ -93,13 +102,16 @@ class Batch:
         return f"campaign {self.campaign_seed}"
 
     def options(self) -> List[str]:
-        flags = ["--free-waits"] * self.free_waits + ["--full"] * self.is_full + ["--captures"] * self.captures
+        flags = (["--free-waits"] * self.free_waits + ["--full"] * self.is_full + ["--captures"] * self.captures +
+                 ["--small"] * self.serves_small)
         return ["--extent-pages", str(self.extent_pages), "--slack-bytes", str(self.slack_bytes),
                 "--steps", str(self.steps)] + flags
 
     def environment(self) -> Dict[str, str]:
+        waits = "1" if self.free_waits else "small" if self.serves_small else "0"
         return {"VPMM_EXTENT": str(self.extent_pages or "auto"), "VPMM_SLACK": str(self.slack_bytes),
-                "VPMM_FREE_SYNC": str(int(self.free_waits)), "VPMM_LOG": "none", "VPMM_DUMP_SIGNAL": "none"}
+                "VPMM_MIN_SIZE": "1" if self.serves_small else "page", "VPMM_FREE_SYNC": waits,
+                "VPMM_LOG": "none", "VPMM_DUMP_SIGNAL": "none"}
 
 
 def built(folder: Optional[Path]) -> Path:
@@ -137,7 +149,7 @@ class Device:
         self.build = build
         self.is_simulated = is_simulated
         self.program = build / "test" / "search" / "search-batch"
-        self.library = build / "libvpmm.so"
+        self.preloaded = build / "libvpmm.so"
         self.folder = build / "search"
         self.folder.mkdir(exist_ok=True)
         self.killed: Counter[str] = Counter()
@@ -172,7 +184,7 @@ class Device:
             environment.update({"VPMM_SIM_BYTES": str((2 if tested.is_full else 4) * GIB), "VPMM_SIM_HOST_THREAD": "0",
                                 "VPMM_SIM_REUSE_HANDLES": "1", "VPMM_SIM_HANG_MS": str(60000)})
         if way == PRELOADED:
-            environment["LD_PRELOAD"] = str(self.library)
+            environment["LD_PRELOAD"] = str(self.preloaded)
             environment.update(tested.environment())
         return environment
 
@@ -233,10 +245,13 @@ class Device:
         while first < end and n_hangs < HANGS_MAX and n_starts < STARTS_MAX and not self.is_over(until):
             arguments = ["--seed", str(first), "--programs", str(end - first)]
             known = "" if bare is None else lines_of((number, bare.get(number)) for number in range(first, end))
-            for line in self.start(tested, way, arguments, until, known).lines:
+            ended = self.start(tested, way, arguments, until, known)
+            for line in ended.lines:
                 sights[first] = sight_of(line)
                 n_hangs += sights[first].end == "HANG"
                 first += 1
+            if ended.lines and sights[first - 1].end:
+                sights[first - 1].said = ended.said.strip().rpartition("\n")[2]
             n_starts += 1
         return sights
 

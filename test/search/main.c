@@ -3,6 +3,7 @@
  * preloaded, and writes down what each program saw. */
 #define _GNU_SOURCE
 #include "../model/differences.h"
+#include "crash.h"
 #include "plain.h"
 
 #include <getopt.h>
@@ -35,8 +36,10 @@ static const char help[] =
     "Executes programs on libcuda.so.1, all in one process, and writes a line for each: its "
     "number,\n"
     "how many steps it had, then the answer of each step, -1: not made, and what else it saw.\n"
-    "It ends with 3 when a program saw wrong bytes or a wrong answer, with 4 when one hangs; the\n"
-    "last line is then that program's, with the step. It is killed when who started it ends.\n"
+    "It ends with 3 when a program saw wrong bytes or a wrong answer, with 4 when one hangs or\n"
+    "crashes; the last line is then that program's, with the step. It is killed when who started "
+    "it\n"
+    "ends.\n"
     "\n"
     "  --scale N         bytes of the device for one of the program (default 32)\n"
     "  --settle-ms N     after so long nothing goes on but by a later step (default 20)\n"
@@ -46,6 +49,7 @@ static const char help[] =
     "  --extent-pages N  VPMM_EXTENT of this process, 0: auto\n"
     "  --slack-bytes N   VPMM_SLACK of this process\n"
     "  --free-waits      VPMM_FREE_SYNC of this process\n"
+    "  --small           half of the requests are smaller than a page\n"
     "  --full            programs may use all of the device and be refused; --bare FILE then names "
     "what\n"
     "                    a bare run of the same programs wrote, which this one keeps step with\n"
@@ -57,7 +61,7 @@ struct options {
     uint64_t seed, n_programs, scale, settle_ms, limit_s, steps, extent_pages, slack_bytes;
     const char *bare;
     double seconds;
-    bool free_waits, prints, replays, is_full, has_ballast, captures;
+    bool free_waits, prints, replays, is_full, has_ballast, captures, is_small;
 };
 
 static FILE *out;
@@ -70,9 +74,20 @@ static struct outcome bare_outcome;
 static const struct outcome *bare;
 static const struct program *current;
 
+static void set_flag(struct options *options, int name)
+{
+    options->free_waits = options->free_waits || name == 'f';
+    options->replays = options->replays || name == 'r';
+    options->prints = options->prints || name == 'i';
+    options->is_full = options->is_full || name == 'u';
+    options->has_ballast = options->has_ballast || name == 'x';
+    options->captures = options->captures || name == 'a';
+    options->is_small = options->is_small || name == 'z';
+}
+
 static bool read_options(int n, char **arguments, struct options *options)
 {
-    static const char names[] = "ospcmlnekfriubxta"; /* one letter an option */
+    static const char names[] = "ospcmlnekfriubxtaz"; /* one letter an option */
     static const struct option list[] = {{"out", required_argument, NULL, 'o'},
                                          {"seed", required_argument, NULL, 's'},
                                          {"programs", required_argument, NULL, 'p'},
@@ -83,6 +98,7 @@ static bool read_options(int n, char **arguments, struct options *options)
                                          {"extent-pages", required_argument, NULL, 'e'},
                                          {"slack-bytes", required_argument, NULL, 'k'},
                                          {"free-waits", no_argument, NULL, 'f'},
+                                         {"small", no_argument, NULL, 'z'},
                                          {"full", no_argument, NULL, 'u'},
                                          {"bare", required_argument, NULL, 'b'},
                                          {"ballast", no_argument, NULL, 'x'},
@@ -120,12 +136,7 @@ static bool read_options(int n, char **arguments, struct options *options)
             options->seconds = strtod(optarg, NULL);
         else if (values[at - names])
             *values[at - names] = strtoull(optarg, NULL, 0);
-        options->free_waits = options->free_waits || name == 'f';
-        options->replays = options->replays || name == 'r';
-        options->prints = options->prints || name == 'i';
-        options->is_full = options->is_full || name == 'u';
-        options->has_ballast = options->has_ballast || name == 'x';
-        options->captures = options->captures || name == 'a';
+        set_flag(options, name);
     }
     return options->out || options->prints;
 }
@@ -145,6 +156,11 @@ static void write_down(const char *how)
     fflush(out);
 }
 
+static const char *name_of_step(size_t step)
+{
+    return current && step < current->n ? step_name(current->steps[step].kind) : "the end";
+}
+
 /* Ends the process where a program takes too long: the thread that hangs is inside a driver call.
  */
 static void *watch(void *argument)
@@ -155,6 +171,8 @@ static void *watch(void *argument)
         time_t until = atomic_load(&deadline);
         if (!until || time(NULL) < until)
             continue;
+        fprintf(stderr, "search: program %" PRIu64 ", step %zu (HANG): %s does not end\n", number,
+                outcome.n + 1, name_of_step(outcome.n));
         write_down(" HANG");
         _exit(4);
     }
@@ -205,6 +223,17 @@ void fail(size_t step, const char *what, const char *format, ...)
     _exit(3);
 }
 
+static void tell_crash(bool in_driver, const char *frames)
+{
+    const char *how = in_driver ? "DRIVER-CRASH" : "CRASH";
+    char word[20];
+    snprintf(word, sizeof word, " %s", how);
+    fprintf(stderr, "search: program %" PRIu64 ", step %zu (%s): %s, at%s\n", number, outcome.n + 1,
+            how, name_of_step(outcome.n), frames);
+    write_down(word);
+    _exit(4);
+}
+
 static struct setting setting_of(const struct options *options)
 {
     return (struct setting){.device_pages = DEVICE_GRANULES,
@@ -214,6 +243,7 @@ static struct setting setting_of(const struct options *options)
                             .root_bytes = (uint64_t)1 << 30,
                             .free_waits = options->free_waits,
                             .is_full = options->is_full,
+                            .serves_small = options->is_small,
                             .captures_nothing = !options->captures,
                             .is_plain = true};
 }
@@ -306,6 +336,7 @@ int main(int n, char **arguments)
     turns_be_real(PATIENCE_MS);
     plain_be_patient((unsigned)options.settle_ms);
     number = options.seed;
+    crash_tell_to(tell_crash);
     set_deadline(&options, true);
     if (pthread_create(&watchdog, NULL, watch, NULL))
         return 2;

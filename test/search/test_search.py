@@ -28,6 +28,21 @@ PATIENCE_SECONDS = 100
 # So long a batch waits for another to begin beside it.
 CHANCE_SECONDS = 0.2
 
+SECOND_THREAD_CRASHES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+typedef int starts(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+starts pthread_create;
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int n_calls;
+    if (++n_calls == 2)
+        *(volatile int *)0 = 0;
+    return ((starts *)dlsym(RTLD_NEXT, "pthread_create"))(thread, attributes, run, argument);
+}
+"""
+
 
 class Faulty(Device):
     """Preloaded, one allocation of each process is refused."""
@@ -38,6 +53,25 @@ class Faulty(Device):
             del environment["LD_PRELOAD"]
             environment["VPMM_SIM_FAULT"] = "cuMemAllocAsync:3:2"
         return environment
+
+
+class Crashing(Device):
+    """Preloaded, the start of a second thread crashes, in an object of that name."""
+
+    name = "libfault.so"
+
+    def environment(self, tested: Batch, way: str) -> Dict[str, str]:
+        environment = super().environment(tested, way)
+        if way == PRELOADED:
+            library = self.folder / self.name
+            subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True,
+                           input=SECOND_THREAD_CRASHES)
+            environment["LD_PRELOAD"] = str(library)
+        return environment
+
+
+class CrashingDriver(Crashing):
+    name = "libcuda.fault.so"
 
 
 class Counting(Device):
@@ -82,11 +116,49 @@ class TestSearch(unittest.TestCase):
         self.assertEqual(campaign.ended_bare, {})
         self.assertGreater(campaign.operations, 12 * 3 * 60)
 
+    def test_small_requests_are_served_and_seen_the_same(self) -> None:
+        campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
+        search.run_batch(campaign, replace(batch(12), serves_small=True))
+        self.assertEqual(campaign.failures, [])
+        self.assertEqual(campaign.programs, 12)
+        text = campaign.device.program_text(replace(batch(1), serves_small=True), 100)
+        self.assertIn(" small", text.splitlines()[0])
+        self.assertNotIn(" small", campaign.device.program_text(batch(1), 100).splitlines()[0])
+
     def test_what_does_not_end_bare_is_counted_and_not_compared(self) -> None:
         campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
         campaign.judge(batch(1), 100, {BARE: Sight(["0"], "HANG"), PRELOADED: Sight(["0", "2"])})
         self.assertEqual(campaign.failures, [])
         self.assertEqual(campaign.ended_bare, {"HANG": 1})
+
+    def test_a_stall_is_no_failure_where_bare_stalls_as_often(self) -> None:
+        campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
+        campaign.judge(batch(1), 100, {BARE: Sight(["0"]), PRELOADED: Sight(["0"], "HANG")})
+        self.assertEqual(campaign.n_failures(), 0)
+        self.assertEqual(campaign.status(), 1)
+        campaign.judge(batch(1), 101, {BARE: Sight(["0"], "HANG"), PRELOADED: Sight(["0"])})
+        self.assertEqual(campaign.status(), 0)
+
+    def test_a_crash_tells_its_step_and_whose_it_is(self) -> None:
+        for device, end in (Crashing(BUILD, True), "CRASH"), (CrashingDriver(BUILD, True), "DRIVER-CRASH"):
+            sight = next(sight for sight in device.run(batch(12), PRELOADED).values() if sight.end)
+            self.assertEqual(sight.end, end)
+            self.assertRegex(sight.said, r"step [0-9]+ \(" + end + r"\): [a-z-]+, at.* " + device.name + r"\+0x")
+
+    def test_a_crash_of_the_driver_is_no_failure_where_bare_crashes_as_often(self) -> None:
+        campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
+        campaign.judge(batch(1), 100, {BARE: Sight(["0"]), PRELOADED: Sight(["0"], "DRIVER-CRASH", "why")})
+        self.assertEqual(campaign.status(), 1)
+        self.assertIn("why", campaign.last_words[0])
+        campaign.judge(batch(1), 101, {BARE: Sight(["0"], "HANG"), PRELOADED: Sight(["0"])})
+        self.assertEqual(campaign.status(), 1)
+        campaign.judge(batch(1), 102, {BARE: Sight(["0"], "DRIVER-CRASH"), PRELOADED: Sight(["0"])})
+        self.assertEqual(campaign.status(), 0)
+
+    def test_any_other_crash_is_a_failure(self) -> None:
+        campaign = search.Campaign(Device(BUILD, True), Path(tempfile.mkdtemp()))
+        campaign.judge(batch(1), 100, {BARE: Sight(["0"]), PRELOADED: Sight(["0"], "CRASH")})
+        self.assertEqual(campaign.n_failures(), 1)
 
     def test_programs_capture_only_where_they_may(self) -> None:
         texts = {captures: "".join(Device(BUILD, True).program_text(replace(batch(1), captures=captures), number)
@@ -126,7 +198,8 @@ class TestTime(unittest.TestCase):
                 self.assertEqual(campaign.failures, [])
                 self.assertEqual(device.killed, {})
                 self.assertGreater(campaign.programs, 0)
-                self.assertEqual(len(device.started), len(set(device.started)), device.started)
+                # A program that parts by a rule ends its process.
+                self.assertEqual(device.started.count(BARE), 1, device.started)
 
     def test_no_way_runs_what_was_not_seen_bare(self) -> None:
         device = Device(BUILD, True)

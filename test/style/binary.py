@@ -39,6 +39,7 @@ UNCALLED = {
     "vpmm_bytes_multiply": "checked arithmetic stands together",
     "vpmm_context_captures": "tests look at the gate with it",
     "vpmm_dlsym_choose": "the assembly beside it calls it",
+    "vpmm_host_room_of": "tests describe a system with it",
     "vpmm_heap_audit": "tests look at every invariant with it",
     "vpmm_order_totals": "tests count events and fences with it",
     "vpmm_pool_largest_free": "tests look at a pool with it",

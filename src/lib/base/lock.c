@@ -4,6 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/lock.h"
 
+#include "base/status.h"
+
 #include <assert.h>
 #include <sched.h>
 #include <time.h>
@@ -97,7 +99,7 @@ static void nap(void)
     vpmm_cancel_restore(could_be_cancelled);
 }
 
-static void wait_for_latch(struct vpmm_latch *latch)
+VPMM_NOINLINE static void wait_for_latch(struct vpmm_latch *latch)
 {
     for (unsigned n = 0; vpmm_atomic_load(&latch->is_taken); n++) {
         if (n < SPINS)

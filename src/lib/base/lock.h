@@ -11,6 +11,8 @@
 enum vpmm_rank {
     VPMM_RANK_IPC = 1, /* what other processes' memory is mapped */
     VPMM_RANK_ROUTE,   /* creation of heaps, list of devices */
+    VPMM_RANK_SMALL,   /* who has which slabs of one device */
+    VPMM_RANK_RACK,    /* a latch: what one stream's slabs hold */
     VPMM_RANK_HEAP,    /* the bookkeeping of one device */
     VPMM_RANK_LANE,    /* a latch: what one stream's front cache holds */
     VPMM_RANK_ORDER,   /* fences, streams and contexts */

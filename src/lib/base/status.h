@@ -20,7 +20,12 @@
     X(INVALID, "invalid argument")                                                                 \
     X(SHUT_DOWN, "the driver has shut down")                                                       \
     X(BROKEN, "the device reported an error that stays")                                           \
-    X(FAILED, "the driver failed")
+    X(FAILED, "the driver failed")                                                                 \
+    X(OCCUPIED, "another call of the same object is under way")                                    \
+    X(BELOW_FLOOR, "the budget is smaller than what must be present at once")                      \
+    X(OUT_OF_ORDER, "another order than the recorded one")                                         \
+    X(NO_HOST_ROOM, "out of host memory")                                                          \
+    X(UNSOUND, "a file does not hold what it should")
 
 #define VPMM_STATUS_ENUM(name, text) VPMM_##name,
 enum vpmm_status {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells somebody above what a heap does with memory. Whoever does it holds no lock of ours, so that
- * the listener may take time, but may be in the middle of an edit, which others wait for. It
- * neither fails nor calls back. NULL: nobody listens. */
+/* Tells somebody above what a heap, or an object of weights, does with memory. Whoever does it
+ * holds no lock of ours, so that the listener may take time, but may be in the middle of an edit,
+ * which others wait for. It neither fails nor calls back. NULL: nobody listens. */
 #ifndef VPMM_BASE_WATCH_H
 #define VPMM_BASE_WATCH_H
 
@@ -9,13 +9,16 @@
 #include <stdint.h>
 
 enum vpmm_watch_kind {
-    VPMM_WATCH_GROW,        /* `bytes` of new memory were mapped at `address` */
-    VPMM_WATCH_STITCH,      /* `bytes` of memory were moved to `address` */
-    VPMM_WATCH_UNMAP,       /* nothing is mapped there any more */
-    VPMM_WATCH_RELEASE,     /* `bytes` that were held there went back to the device */
-    VPMM_WATCH_HOST_WAIT,   /* a thread waited for work of the device */
-    VPMM_WATCH_STREAM_WAIT, /* stream `stream_id` was made to wait */
-    VPMM_WATCH_FREE,        /* the block of `bytes` at `address` died with its context */
+    VPMM_WATCH_GROW,          /* `bytes` of new memory were mapped at `address` */
+    VPMM_WATCH_STITCH,        /* `bytes` of memory were moved to `address` */
+    VPMM_WATCH_UNMAP,         /* nothing is mapped there any more */
+    VPMM_WATCH_RELEASE,       /* `bytes` that were held there went back to the device */
+    VPMM_WATCH_HOST_WAIT,     /* a thread waited for work of the device */
+    VPMM_WATCH_STREAM_WAIT,   /* stream `stream_id` was made to wait */
+    VPMM_WATCH_FREE,          /* the block of `bytes` at `address` died with its context */
+    VPMM_WATCH_WEIGHTS_LOAD,  /* copies of `bytes` of weights to `address` were queued */
+    VPMM_WATCH_WEIGHTS_EVICT, /* the `bytes` of weights at `address` are there no more */
+    VPMM_WATCH_WEIGHTS_PASS,  /* pass `address` of weights ended; `bytes` were queued in it */
 };
 
 struct vpmm_watch_event {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/values.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -139,8 +140,10 @@ static const char *value_of(char *const *environment, const char *name)
 
 static bool is_known(const char *name, size_t length)
 {
-    if (length == strlen(LIBRARY_NAME) && memcmp(name, LIBRARY_NAME, length) == 0)
-        return true;
+    static const char *const others[] = {LIBRARY_NAME, VPMM_STATS_OF};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (length == strlen(others[i]) && memcmp(name, others[i], length) == 0)
+            return true;
     for (size_t i = 0; i < N_OPTIONS; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
             return true;
@@ -175,7 +178,11 @@ void vpmm_config_read(struct vpmm_config *config_out, struct vpmm_complaints *co
     complaints_out->n = 0;
     if (!environment)
         environment = environ;
-    read_options(config_out, complaints_out, is_secure ? nothing : environment);
+    if (is_secure)
+        environment = nothing;
+    read_options(config_out, complaints_out, environment);
+    const char *process = value_of(environment, VPMM_STATS_OF);
+    config_out->promises_stats = process && strtol(process, NULL, 10) == (long)getpid();
     config_out->disable |= is_secure;
 }
 

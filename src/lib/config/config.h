@@ -29,6 +29,13 @@ enum vpmm_dump_format {
     VPMM_DUMP_JSON
 };
 
+/* Which cudaFrees wait. */
+enum vpmm_free_sync {
+    VPMM_FREE_SYNC_NEVER,
+    VPMM_FREE_SYNC_ALWAYS,
+    VPMM_FREE_SYNC_SMALL /* of blocks of less than a page */
+};
+
 #define VPMM_PATH_MAX 4096
 
 struct vpmm_config {
@@ -43,7 +50,7 @@ struct vpmm_config {
     struct vpmm_amount limit;  /* bytes, or percent of the device; 0: none */
     uint64_t idle_ms;          /* after which memory that is not used is given back; 0: never */
     uint64_t decay_ms;         /* after which memory that was not needed is given back; 0: never */
-    bool free_sync;
+    enum vpmm_free_sync free_sync;
     bool stream_waits;
     bool ipc;
     bool ipc_refuses_shared; /* a block that shares extents is not exported */
@@ -55,12 +62,17 @@ struct vpmm_config {
         dump_path[VPMM_PATH_MAX]; /* empty: standard error; %p already replaced by the process id */
     uint64_t dump_max_bytes;      /* that a file of dumps may grow to; 0: no limit */
     bool stats;
+    bool promises_stats; /* VPMM_STATS_OF names this process: tell also of no request at all */
     char stats_path[VPMM_PATH_MAX];
     bool stats_json;
     char trace_path[VPMM_PATH_MAX]; /* empty: nothing is recorded */
     uint64_t trace_max_bytes;       /* 0: no limit */
     enum vpmm_log_level log_level;
 };
+
+/* Set by `vpmm run --stats` to the number of the process that it becomes. The programs that this
+ * one starts have the variable too, and other numbers. */
+#define VPMM_STATS_OF "VPMM_STATS_OF"
 
 #define VPMM_COMPLAINTS_MAX 16
 /* One bad option: complete English sentence without the "vpmm" prefix and newline, which names the

@@ -29,7 +29,6 @@ static bool is_default(const struct option *option, const char *value)
 }
 
 /* ---- numbers ---- */
-
 static bool ends_in_digit(const char *value)
 {
     size_t length = strlen(value);
@@ -215,12 +214,15 @@ static const struct word flags[] = {{"0", 0},  {"1", 1},     {"no", 0},   {"yes"
                                     {"on", 1}, {"false", 0}, {"true", 1}, {NULL, 0}};
 static const struct word signals[] = {{"USR1", SIGUSR1},    {"USR2", SIGUSR2},    {"none", 0},
                                       {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {NULL, 0}};
+static const struct word waits[] = {{"0", 0},  {"1", 1},     {"small", VPMM_FREE_SYNC_SMALL},
+                                    {"no", 0}, {"yes", 1},   {"off", 0},
+                                    {"on", 1}, {"false", 0}, {"true", 1},
+                                    {NULL, 0}};
 static const struct word formats[] = {
     {"text", VPMM_DUMP_TEXT}, {"json", VPMM_DUMP_JSON}, {NULL, 0}};
 static const struct word levels[] = {{"none", VPMM_LOG_NONE},   {"error", VPMM_LOG_ERROR},
                                      {"warn", VPMM_LOG_WARN},   {"info", VPMM_LOG_INFO},
                                      {"debug", VPMM_LOG_DEBUG}, {NULL, 0}};
-
 static const struct word shares[] = {{"warn", false}, {"refuse", true}, {NULL, 0}};
 
 static const struct word *word_of_text(const struct word *words, const char *text)
@@ -267,6 +269,7 @@ void show_flag(const struct option *option, const struct vpmm_config *config,
         vpmm_text_string(text, text_of_value(words, (int)config->field));                          \
     }
 
+DEFINE_WORD_KIND(waits, waits, free_sync, enum vpmm_free_sync)
 DEFINE_WORD_KIND(signal, signals, dump_signal, int)
 DEFINE_WORD_KIND(format, formats, dump_format, enum vpmm_dump_format)
 DEFINE_WORD_KIND(level, levels, log_level, enum vpmm_log_level)

@@ -33,6 +33,7 @@ DECLARE_KIND(limit)
 DECLARE_KIND(slack)
 DECLARE_KIND(percent) /* 0% to 100% */
 DECLARE_KIND(flag)
+DECLARE_KIND(waits) /* a flag, or "small" */
 DECLARE_KIND(only)
 DECLARE_KIND(signal)
 DECLARE_KIND(path)

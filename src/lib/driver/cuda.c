@@ -4,6 +4,7 @@
 #include "driver/cuda.h"
 
 #include "base/lock.h"
+#include "driver/cuda_host.h"
 #include "driver/cuda_memory.h"
 #include "driver/cuda_order.h"
 
@@ -98,6 +99,7 @@ enum vpmm_status vpmm_cuda_init(struct vpmm_cuda *cuda,
     driver_out->self = cuda;
     vpmm_cuda_fill_memory(cuda, driver_out);
     vpmm_cuda_fill_order(cuda, driver_out);
+    vpmm_cuda_fill_host(cuda, driver_out);
     return VPMM_OK;
 }
 

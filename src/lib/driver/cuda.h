@@ -48,9 +48,17 @@
     X(cuEventDestroy_v2, PFN_cuEventDestroy_v4000, true)                                           \
     X(cuEventRecord, PFN_cuEventRecord_v2000, true)                                                \
     X(cuEventQuery, PFN_cuEventQuery_v2000, true)                                                  \
+    X(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000, false)                                     \
     X(cuEventSynchronize, PFN_cuEventSynchronize_v2000, true)                                      \
     X(cuCtxRecordEvent, PFN_cuCtxRecordEvent_v12050, false)                                        \
-    X(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010, true)
+    X(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010, true)       \
+    X(cuStreamCreate, PFN_cuStreamCreate_v2000, false)                                             \
+    X(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000, false)                                        \
+    X(cuMemcpyHtoDAsync_v2, PFN_cuMemcpyHtoDAsync_v3020, false)                                    \
+    X(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050, false)                                    \
+    X(cuMemHostUnregister, PFN_cuMemHostUnregister_v4000, false)                                   \
+    X(cuMemHostAlloc, PFN_cuMemHostAlloc_v2020, false)                                             \
+    X(cuMemFreeHost, PFN_cuMemFreeHost_v2000, false)
 
 /* The driver's own functions; an optional one that the driver lacks is NULL. The prefix keeps
  * cuda.h's renaming macros off the members. */

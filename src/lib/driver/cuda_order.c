@@ -65,9 +65,6 @@ static enum vpmm_status stream_context(const struct vpmm_cuda *cuda, CUstream st
                                 : cuda->real_cuStreamGetCtx(stream, context_out));
 }
 
-/* cuStreamIsCapturing comes first, because it alone is harmless in every capture. Measured on
- * driver 580: cuStreamGetId of a capturing stream, and cuStreamGetCtx and cuStreamGetId of the
- * legacy stream while a blocking stream captures, are refused in every mode and end the capture. */
 /* Whether it synchronises with the legacy stream. */
 static enum vpmm_status stream_blocks(const struct vpmm_cuda *cuda, vpmm_stream_handle stream,
                                       bool *is_blocking_out)
@@ -82,6 +79,9 @@ static enum vpmm_status stream_blocks(const struct vpmm_cuda *cuda, vpmm_stream_
     return status;
 }
 
+/* cuStreamIsCapturing comes first, because it alone is harmless in every capture. Measured on
+ * driver 580: cuStreamGetId of a capturing stream, and cuStreamGetCtx and cuStreamGetId of the
+ * legacy stream while a blocking stream captures, are refused in every mode and end the capture. */
 static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
                                      struct vpmm_stream_facts *facts_out)
 {
@@ -127,19 +127,24 @@ static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_
         vpmm_cuda_of(self)->real_cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
 }
 
-static enum vpmm_status event_create(void *self, vpmm_context_handle context,
-                                     vpmm_event_handle *event_out)
+enum vpmm_status vpmm_cuda_event_create(const struct vpmm_cuda *cuda, vpmm_context_handle context,
+                                        unsigned flags, vpmm_event_handle *event_out)
 {
-    const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     enum vpmm_status status = vpmm_cuda_enter(cuda, context);
     if (status)
         return status;
     CUevent event = NULL;
-    status = vpmm_cuda_status(cuda->real_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    status = vpmm_cuda_status(cuda->real_cuEventCreate(&event, flags));
     vpmm_cuda_leave(cuda);
     if (!status)
         *event_out = (vpmm_event_handle)event;
     return status;
+}
+
+static enum vpmm_status event_create(void *self, vpmm_context_handle context,
+                                     vpmm_event_handle *event_out)
+{
+    return vpmm_cuda_event_create(vpmm_cuda_of(self), context, CU_EVENT_DISABLE_TIMING, event_out);
 }
 
 static enum vpmm_status event_destroy(void *self, vpmm_event_handle event)

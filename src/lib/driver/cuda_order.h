@@ -15,4 +15,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cuda_enter(const struct vpmm_cuda *cuda,
                                                  vpmm_context_handle context);
 void vpmm_cuda_leave(const struct vpmm_cuda *cuda);
 
+/* An event of `context`, with CUDA's flags. CONTEXT_GONE. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_cuda_event_create(const struct vpmm_cuda *cuda,
+                                                        vpmm_context_handle context, unsigned flags,
+                                                        vpmm_event_handle *event_out);
+
 #endif

@@ -229,6 +229,8 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .leased_regions = vpmm_atomic_load(&heap->leased_regions),
         .withheld_pages = vpmm_atomic_load(&heap->withheld_pages),
     };
+    for (unsigned i = 0; i < VPMM_RUNG_COUNT; i++)
+        counts_out->rungs[i] = vpmm_atomic_load(&heap->rungs[i]);
 }
 
 int vpmm_heap_device(const struct vpmm_heap *heap)
@@ -239,6 +241,40 @@ int vpmm_heap_device(const struct vpmm_heap *heap)
 uint64_t vpmm_heap_page_bytes(const struct vpmm_heap *heap)
 {
     return heap->page_bytes;
+}
+
+uint64_t vpmm_heap_limit_pages(const struct vpmm_heap *heap)
+{
+    uint64_t aside = vpmm_atomic_load(&heap->aside_bytes);
+    uint64_t limit = heap->params.limit_bytes;
+    return aside < limit ? (limit - aside) / heap->page_bytes : 0;
+}
+
+bool vpmm_heap_set_aside(struct vpmm_heap *heap, uint64_t bytes)
+{
+    if (!heap->params.limit_bytes)
+        return true;
+    vpmm_lock_take(&heap->lock);
+    uint64_t aside = vpmm_atomic_load(&heap->aside_bytes);
+    bool may_be = bytes <= heap->params.limit_bytes - aside;
+    if (may_be) {
+        vpmm_atomic_store(&heap->aside_bytes, aside + bytes);
+        may_be = vpmm_pool_narrow(heap->pool, vpmm_heap_limit_pages(heap));
+    }
+    if (!may_be)
+        vpmm_atomic_store(&heap->aside_bytes, aside);
+    vpmm_lock_give(&heap->lock);
+    return may_be;
+}
+
+void vpmm_heap_set_back(struct vpmm_heap *heap, uint64_t bytes)
+{
+    if (!heap->params.limit_bytes)
+        return;
+    vpmm_lock_take(&heap->lock);
+    vpmm_atomic_store(&heap->aside_bytes, vpmm_atomic_load(&heap->aside_bytes) - bytes);
+    vpmm_pool_limit(heap->pool, vpmm_heap_limit_pages(heap));
+    vpmm_lock_give(&heap->lock);
 }
 
 uint64_t vpmm_heap_limit_bytes(const struct vpmm_heap *heap)

@@ -92,12 +92,44 @@ enum vpmm_way {
     VPMM_WAY_GROW,   /* with new ones only */
 };
 
+/* The rungs of the ladder: what a request that no front cache serves may try. Which of them it
+ * tries, and in which order, is ladder.c's. */
+#define VPMM_RUNG_LIST(X)                                                                          \
+    X(HABIT, habit, "where a round before was")                                                    \
+    X(SPARE, spare, "one more, after losing many")                                                 \
+    X(FOLLOW, follow, "in order, nothing asked")                                                   \
+    X(SETTLE, settle, "complete by now")                                                           \
+    X(GATHER, gather, "complete, lanes gathered")                                                  \
+    X(ASK, ask, "complete, busy streams asked")                                                    \
+    X(EARLY_WAIT, early_wait, "its stream waits")                                                  \
+    X(SLACK, slack, "created within the slack")                                                    \
+    X(FREE_WAIT, free_wait, "waited for a cudaFree")                                               \
+    X(CREATE, create, "moved or created")                                                          \
+    X(REAP, reap, "out of memory, reaped")                                                         \
+    X(HOST_WAIT, host_wait, "out of memory, waited")                                               \
+    X(DEVICE_WAIT, device_wait, "out of memory, its stream waits")                                 \
+    X(POLL, poll, "out of memory, polled")                                                         \
+    X(NEIGHBOUR, neighbour, "out of memory, neighbours asked")
+
+#define VPMM_RUNG_ENUM(NAME, name, text) VPMM_RUNG_##NAME,
+enum vpmm_rung {
+    VPMM_RUNG_NONE,
+    VPMM_RUNG_LIST(VPMM_RUNG_ENUM) VPMM_RUNG_COUNT,
+};
+#undef VPMM_RUNG_ENUM
+
+/* What served a request, and how. */
+struct vpmm_served {
+    enum vpmm_way way;
+    enum vpmm_rung rung;
+};
+
 struct vpmm_request {
     uint64_t bytes;                   /* not 0, at most the device */
     struct vpmm_context *context;     /* the allocating context */
     const struct vpmm_stream *stream; /* NULL: cudaMalloc; else cudaMallocAsync on it */
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
-    enum vpmm_way *way_out;           /* NULL: nobody asks; left alone where a front cache serves */
+    struct vpmm_served *served_out;   /* NULL: nobody asks; left alone where a front cache serves */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original
@@ -172,8 +204,8 @@ struct vpmm_heap_account {
     uint64_t withheld_pages, lost_pages; /* of the pending ones */
 };
 
-/* Empties the front caches, and makes the fences of all that was freed into them recorded ones
- * (driver). */
+/* Empties the front caches, has the keeper free what nobody uses, and makes the fences of all that
+ * was freed there recorded ones (driver). */
 void vpmm_heap_gather(struct vpmm_heap *heap);
 
 /* Learns what has completed and unmaps what may be unmapped. */
@@ -241,6 +273,12 @@ struct vpmm_relief {
  * where that is nothing. False: trying again is in vain. */
 bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief);
 
+/* Whether so many bytes more of the limit may be held outside the heap: from then on it holds as
+ * much less. Always true where there is no limit. No driver. */
+bool vpmm_heap_set_aside(struct vpmm_heap *heap, uint64_t bytes);
+/* Ends that for so many of them. */
+void vpmm_heap_set_back(struct vpmm_heap *heap, uint64_t bytes);
+
 /* Bytes in extents. */
 uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap);
 
@@ -285,6 +323,7 @@ struct vpmm_heap_counts {
      * same situation, where it lay free, or at an old address; with moved extents; with new ones
      * only. */
     uint64_t habit_hits, fits, revives, stitches, grows;
+    uint64_t rungs[VPMM_RUNG_COUNT]; /* mallocs that each rung served */
     uint64_t host_waits, stream_waits;
     uint64_t failures;       /* mallocs that the caller had to pass on */
     uint64_t trimmed_bytes;  /* given back because somebody asked for it */

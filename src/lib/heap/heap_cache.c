@@ -289,7 +289,7 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
         *status_out = vpmm_order_close(heap->order, closing, stream, is_first && live.is_async);
     /* The record that closes a batch on the legacy stream is its mark, too. */
     if (has_it && !*status_out && !(closing && stream->is_legacy))
-        *status_out = vpmm_order_mark(heap->order, stream);
+        *status_out = vpmm_order_mark_free(heap->order, stream, live.is_async ? live.bytes : 0);
     if (closing)
         vpmm_order_tidy(heap->order);
     return has_it;

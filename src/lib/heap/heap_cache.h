@@ -43,9 +43,12 @@ void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);
 /* Hands to the pool what the lanes of the follower's streams hold. False: it follows no other
  * stream, or the lane of one that it does not follow holds something. */
 bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower);
-/* Hands what all lanes hold to the pool, and closes all batches, so that what is complete can be
- * one with its neighbours. True if there was any of either. `own`: the stream of the request that
- * it is for, inside which the calling thread is, or NULL (driver). */
+/* Closes all batches (driver). True if there was one, or lanes hold anything. `own`: the stream of
+ * the request that it is for, inside which the calling thread is, or NULL. */
+bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own);
+/* Hands what all lanes hold to the pool; with the heap's lock. */
+void vpmm_cache_empty(struct vpmm_heap *heap);
+/* Both, so that what is complete can be one with its neighbours. */
 bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own);
 
 #endif

@@ -45,14 +45,18 @@ static void learn(struct vpmm_heap *heap, bool may_gather)
     if (!hides_much(heap))
         return;
     if (may_gather)
-        (void)vpmm_cache_gather(heap, NULL);
-    (void)vpmm_heap_settle(heap);
+        vpmm_heap_gather_settled(heap, NULL);
+    else
+        (void)vpmm_heap_settle(heap);
     (void)vpmm_heap_settle_rest(heap);
 }
 
 void vpmm_heap_decay_look(struct vpmm_heap *heap, bool may_record)
 {
-    learn(heap, may_record && heap->decay_slot % LOOKS_A_GATHER == 0);
+    bool may_gather = may_record && heap->decay_slot % LOOKS_A_GATHER == 0;
+    if (may_gather)
+        vpmm_heap_ask_keeper(heap);
+    learn(heap, may_gather);
     vpmm_lock_take(&heap->lock);
     heap->need_pages_highs[heap->decay_slot % VPMM_DECAY_SLOTS] =
         vpmm_pool_need_pages_high(heap->pool);

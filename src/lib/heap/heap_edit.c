@@ -35,6 +35,7 @@ static enum vpmm_status carry_out_step(struct vpmm_heap *heap, struct vpmm_step 
         status = driver->extent_create(driver->self, heap->params.device, bytes, &step->extent);
         if (status)
             return status;
+        vpmm_order_collect(heap->order);
     }
     status = driver->map(driver->self, step->address, bytes, step->extent);
     if (status && step->kind == VPMM_STEP_CREATE)

@@ -45,9 +45,9 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
            (status != VPMM_NO_METADATA && !vpmm_order_fence_all(heap->order, fence_out));
 }
 
-static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
-                       const struct vpmm_stream *stream, vpmm_fence *fence_out,
-                       enum vpmm_status *wait_out)
+bool vpmm_heap_fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                          const struct vpmm_stream *stream, vpmm_fence *fence_out,
+                          enum vpmm_status *wait_out)
 {
     if (!stream)
         return fence_owner(heap, owner, fence_out, wait_out);
@@ -57,7 +57,7 @@ static bool fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner,
         vpmm_order_forbid_wait(heap->order, *fence_out);
     /* The record of a fence on the legacy stream is its mark, too. */
     if (!stream->is_legacy)
-        *wait_out = vpmm_order_mark(heap->order, stream);
+        *wait_out = vpmm_order_mark_free(heap->order, stream, owner->is_async ? owner->bytes : 0);
     return true;
 }
 
@@ -86,7 +86,7 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
     if (stream ? vpmm_order_wait_stream(order, prior, stream) : vpmm_order_wait_host(order, prior))
         return false;
     vpmm_heap_tell_wait(heap, stream, begin_ns);
-    return fence_free(heap, &region->owner, stream, fence, wait_out);
+    return vpmm_heap_fence_free(heap, &region->owner, stream, fence, wait_out);
 }
 
 void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
@@ -113,7 +113,7 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     vpmm_fence fence;
     vpmm_atomic_add(&heap->frees, 1);
     vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
-    if (!fence_free(heap, &region.owner, stream, &fence, wait_out) ||
+    if (!vpmm_heap_fence_free(heap, &region.owner, stream, &fence, wait_out) ||
         !fence_with_prior(heap, &region, stream, &fence, wait_out)) {
         vpmm_atomic_add(&heap->lost_pages, region.pages);
         return VPMM_OK;

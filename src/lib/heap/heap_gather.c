@@ -47,7 +47,23 @@ static bool can_record_on(const struct vpmm_stream *own, uint64_t stream_id)
     return own && own->id == stream_id && !own->is_legacy;
 }
 
-bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
+/* With the heap's lock and the latch. Whether there was anything to be had; the fence to be closed,
+ * or NONE, also where all that joined it is proven complete. */
+static bool detach(struct vpmm_heap *heap, struct vpmm_lane *lane, bool is_own,
+                   vpmm_fence *fence_out)
+{
+    bool had_any = lane->n || lane->batch;
+    if (lane->n && !is_own)
+        vpmm_lane_rob(lane);
+    vpmm_lane_drop_proven(heap, lane);
+    *fence_out = lane->batch ? vpmm_lane_detach(lane) : VPMM_FENCE_NONE;
+    /* Somebody else wants what is freed there: its next frees are told of at once. */
+    if (!is_own)
+        lane->n_joined_max = 1;
+    return had_any;
+}
+
+static bool close_batches(struct vpmm_heap *heap, const struct vpmm_stream *own, bool empties)
 {
     vpmm_fence fences[VPMM_LANES];
     vpmm_fence own_fence = VPMM_FENCE_NONE;
@@ -57,20 +73,16 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
         return false;
     vpmm_lock_take(&heap->lock);
     for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
+        vpmm_fence fence;
         vpmm_lane_take(lane);
         uint64_t stream_id = vpmm_atomic_load(&lane->stream_id);
-        bool is_own = own && stream_id == own->id;
-        had_any |= lane->n != 0 || lane->batch;
-        if (lane->n && !is_own)
-            vpmm_lane_rob(lane);
-        vpmm_lane_empty(heap, lane);
-        if (lane->batch && can_record_on(own, stream_id))
-            own_fence = vpmm_lane_detach(lane);
-        else if (lane->batch)
-            fences[n_fences++] = vpmm_lane_detach(lane);
-        /* Somebody else wants what is freed there: its next frees are told of at once. */
-        if (!is_own)
-            lane->n_joined_max = 1;
+        had_any |= detach(heap, lane, own && stream_id == own->id, &fence);
+        if (fence && can_record_on(own, stream_id))
+            own_fence = fence;
+        else if (fence)
+            fences[n_fences++] = fence;
+        if (empties)
+            vpmm_lane_empty(heap, lane);
         vpmm_lane_give(lane);
     }
     vpmm_heap_check(heap);
@@ -80,4 +92,23 @@ bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
         had_any = true;
     vpmm_order_close_all(heap->order, fences, n_fences);
     return had_any;
+}
+
+void vpmm_cache_empty(struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next) {
+        vpmm_lane_take(lane);
+        vpmm_lane_empty(heap, lane);
+        vpmm_lane_give(lane);
+    }
+}
+
+bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own)
+{
+    return close_batches(heap, own, false);
+}
+
+bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
+{
+    return close_batches(heap, own, true);
 }

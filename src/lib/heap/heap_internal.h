@@ -11,6 +11,7 @@
 #include "heap/heap_cache.h"
 #include "heap/habit.h"
 #include "heap/heap.h"
+#include "heap/heap_parts.h"
 #include "heap/lane.h"
 #include "order/order_program.h"
 
@@ -24,7 +25,8 @@ struct vpmm_heap {
     struct vpmm_heap_params params;
     uint64_t page_bytes;
     uint64_t device_bytes;
-    uint64_t capacity_pages; /* of the device, or fewer where the limit allows no more */
+    vpmm_atomic64 aside_bytes; /* of the limit: held outside */
+    uint64_t capacity_pages;   /* of the device, or fewer where the limit allows no more */
     uint32_t n_edits;
     bool is_frozen;                /* no edit may begin: a peer is being added */
     bool is_unsettled;             /* there may be pending regions whose fences are complete */
@@ -45,7 +47,8 @@ struct vpmm_heap {
     vpmm_atomic32 is_tight;
     vpmm_atomic64 last_allocation_id;
     vpmm_atomic64 mallocs, frees, habit_hits, fits, revives, stitches, grows;
-    vpmm_atomic64 late_hits; /* of a front cache, that a whole malloc found */
+    vpmm_atomic64 rungs[VPMM_RUNG_COUNT]; /* what each rung of the ladder served */
+    vpmm_atomic64 late_hits;              /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;
     vpmm_atomic64 trimmed_bytes, decayed_bytes;
     /* heap_decay.c: the highest needs of the last slots, in pages; the next one is kept at `slot`.
@@ -58,6 +61,7 @@ struct vpmm_heap {
     vpmm_atomic64 leased_regions;
     vpmm_atomic64 withheld_pages; /* freed, and busy until their leases end */
     vpmm_atomic64 lost_pages;     /* of blocks whose reuse nobody can tell the fence of */
+    struct vpmm_keeper keeper;    /* without `give_back`: there is none */
 };
 
 #define VPMM_FENCES_MAX 64
@@ -75,18 +79,6 @@ struct vpmm_request_view {
 /* `stream` NULL: cudaMalloc. `follows`: the program's own events count. */
 void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *order,
                             const struct vpmm_stream *stream, bool follows);
-
-/* A request in pages, while it is being served. */
-struct vpmm_serving {
-    struct vpmm_heap *heap;
-    const struct vpmm_request *request;
-    struct vpmm_request_view view;
-    struct vpmm_want want;
-    uint64_t habit_key;
-    uint64_t habit;  /* the address, or 0 */
-    bool is_limited; /* the limit refused it, once or more often */
-    enum vpmm_way way;
-};
 
 /* ---- heap_edit.c ---- */
 
@@ -146,6 +138,13 @@ uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_po
 void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
                        uint64_t stream_id);
 
+/* ---- heap_parts.c ---- */
+
+/* Has the keeper free the regions that nobody uses (driver; called without the lock). */
+void vpmm_heap_ask_keeper(struct vpmm_heap *heap);
+/* Pages that it may have to give once work is complete. No driver. */
+uint64_t vpmm_heap_keeper_pending(const struct vpmm_heap *heap);
+
 /* ---- lease.c ---- */
 
 /* With the lock: the claimed region is free, or, where it is leased, will be. */
@@ -160,10 +159,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_leases_synchronize(struct vpmm_heap *heap)
 
 /* ---- heap.c ---- */
 
-/* Sets `n` numbers aside; the first of them. */
-uint64_t vpmm_heap_reserve_ids(struct vpmm_heap *heap, uint64_t n);
-/* The id that a number makes, unique over all devices. */
-uint64_t vpmm_heap_allocation_id(const struct vpmm_heap *heap, uint64_t number);
+/* What the limit leaves to the heap, in pages. Only where there is one. */
+uint64_t vpmm_heap_limit_pages(const struct vpmm_heap *heap);
 /* Looks how much of the device the pool holds by now. */
 void vpmm_heap_note_tightness(struct vpmm_heap *heap);
 
@@ -174,6 +171,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint
 
 /* Learns what has completed, without unmapping anything. True if anything did. */
 bool vpmm_heap_settle(struct vpmm_heap *heap);
+/* Gathers the lanes, and settles before they are emptied: what is complete by then goes to its
+ * place at once. `own` as in vpmm_cache_close. */
+void vpmm_heap_gather_settled(struct vpmm_heap *heap, const struct vpmm_stream *own);
 /* The same down to the last fence: for who has waited for one. */
 void vpmm_heap_settle_all(struct vpmm_heap *heap);
 /* The same where the last settling left some for another time; true then. `more`: for a request
@@ -198,28 +198,6 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages);
  * more of removals that name no extent. */
 uint64_t vpmm_heap_remove(struct vpmm_heap *heap, const struct vpmm_removal *removals, size_t n,
                           uint64_t *unheld_bytes);
-
-/* ---- ladder.c ---- */
-
-/* Growth has failed for lack of memory: everything DESIGN.md's ladder allows, in its order. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
-                                                   uint64_t *address_out);
-/* Before memory is created beyond `create_pages_max`: lets the request's stream wait on the device
- * for other streams' frees (VPMM_STREAM_WAITS). NOT_FOUND: that does not serve it either. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_wait_early(struct vpmm_serving *serving,
-                                                        uint64_t create_pages_max,
-                                                        uint64_t *address_out);
-
-/* ---- heap_malloc.c ---- */
-
-/* Serves from mapped pages, those in the stream's own lane included: no driver call. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving,
-                                                  uint64_t *address_out);
-
-/* Serves by a stitch that creates at most `create_pages_max`. Once memory has been refused, the
- * request is spared no moves. A refusal by the limit is NO_MEMORY, and noted. */
-VPMM_MUST_CHECK enum vpmm_status
-vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max, uint64_t *address_out);
 
 /* ---- heap_mempool.c ---- */
 

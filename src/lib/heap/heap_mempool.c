@@ -45,6 +45,16 @@ static uint64_t used_bytes(const struct vpmm_heap *heap, uint32_t number)
     return sum >> 63 ? 0 : sum;
 }
 
+/* With the parts of regions that its keeper has given out. */
+static uint64_t used_bytes_in_all(const struct vpmm_heap *heap, uint32_t number)
+{
+    const struct vpmm_keeper *keeper = &heap->keeper;
+    uint64_t used = used_bytes(heap, number);
+    if (number == VPMM_MEMPOOL_DEFAULT && keeper->used_bytes)
+        used += keeper->used_bytes(keeper->self);
+    return used;
+}
+
 /* What cudaMalloc and the other memory pools have live is not the default one's; what is free is.
  */
 static uint64_t default_reserved_bytes(const struct vpmm_heap *heap)
@@ -66,7 +76,7 @@ static uint64_t reserved_bytes(const struct vpmm_heap *heap, const struct vpmm_m
 
 static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
-    uint64_t used = used_bytes(heap, mempool->number);
+    uint64_t used = used_bytes_in_all(heap, mempool->number);
     if (used && !vpmm_atomic_load(&mempool->was_used))
         vpmm_atomic_store(&mempool->was_used, 1);
     raise_to(&mempool->used_high_bytes, used);
@@ -78,6 +88,14 @@ static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mem
 void vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     (void)note_used(heap, mempool);
+}
+
+void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, bool is_sure)
+{
+    if (is_sure)
+        vpmm_mempool_note_used(heap, mempool);
+    else
+        vpmm_mempool_note_hit(heap, mempool);
 }
 
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
@@ -104,7 +122,7 @@ void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *memp
 void vpmm_heap_mempool_reset_used(struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     vpmm_atomic_store(&mempool->is_asked, 1);
-    vpmm_atomic_store(&mempool->used_high_bytes, used_bytes(heap, mempool->number));
+    vpmm_atomic_store(&mempool->used_high_bytes, used_bytes_in_all(heap, mempool->number));
 }
 
 void vpmm_heap_mempool_reset_reserved(struct vpmm_heap *heap, struct vpmm_mempool *mempool)
@@ -162,6 +180,8 @@ void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool
                             uint64_t keep_bytes)
 {
     bool is_default = mempool->number == VPMM_MEMPOOL_DEFAULT;
+    if (is_default)
+        vpmm_heap_ask_keeper(heap);
     uint64_t reserved =
         is_default ? default_reserved_bytes(heap) : vpmm_atomic_load(&mempool->kept_bytes);
     if (reserved <= keep_bytes)

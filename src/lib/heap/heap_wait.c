@@ -80,12 +80,19 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm
         if (vpmm_cache_gather(heap, NULL))
             has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     }
+    bool is_part = !has_one && heap->keeper.oldest;
+    if (is_part) {
+        fence = heap->keeper.oldest(heap->keeper.self, context);
+        has_one = fence != VPMM_FENCE_NONE;
+    }
     if (!has_one)
         return VPMM_NOT_FOUND;
     uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
     vpmm_atomic_add(&heap->host_waits, 1);
     vpmm_heap_tell_wait(heap, NULL, begin_ns);
+    if (is_part)
+        vpmm_heap_ask_keeper(heap);
     vpmm_heap_settle_all(heap);
     /* A driver that is out of memory for the wait says nothing of the request, which would wait for
      * the same fence for ever. */

@@ -47,11 +47,16 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
     lane->cached[i] = lane->cached[--lane->n];
 }
 
+void vpmm_lane_drop_proven(struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    if (lane->batch && vpmm_order_over(heap->order, lane->batch, lane->track))
+        (void)vpmm_lane_detach(lane);
+}
+
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
     struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
-    if (lane->batch && vpmm_order_over(heap->order, lane->batch, lane->track))
-        (void)vpmm_lane_detach(lane);
+    vpmm_lane_drop_proven(heap, lane);
     while (lane->n)
         hand_back(heap, lane, lane->n - 1, &known);
 }
@@ -61,25 +66,6 @@ static bool lies_in(const struct vpmm_heap *heap, const struct vpmm_cached *cach
 {
     uint64_t pages = cached->pages & VPMM_CACHED_PAGES_MAX;
     return cached->address < end && cached->address + pages * heap->page_bytes > address;
-}
-
-bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages)
-{
-    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
-    uint64_t end = address + pages * heap->page_bytes;
-    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
-    bool had_any = false;
-    if (!lane)
-        return false;
-    for (uint32_t i = lane->n; i-- > 0;) {
-        const struct vpmm_cached *cached = &lane->cached[i];
-        if (!lies_in(heap, cached, address, end))
-            continue;
-        hand_back(heap, lane, i, &known);
-        had_any = true;
-    }
-    vpmm_lane_give(lane);
-    return had_any;
 }
 
 /* Serves from what the lane holds at `places`, n of them in descending order. */

@@ -99,12 +99,12 @@ static VPMM_INLINE struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, 
     return NULL;
 }
 
+/* Ends the lane's batch without a record where all that joined it is proven complete; with the
+ * latch. */
+void vpmm_lane_drop_proven(struct vpmm_heap *heap, struct vpmm_lane *lane);
+
 /* Hands what the lane holds to the pool; with the heap's lock and the latch. */
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane);
-
-/* Hands to the pool what the stream's lane holds of a range; with the heap's lock. False: nothing.
- */
-bool vpmm_lane_vacate(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address, uint64_t pages);
 
 /* Serves `want` at `address` from free regions and from what its stream's lane holds there; with
  * the heap's lock. NOT_FOUND too where the stream has no lane. NO_METADATA. */

@@ -6,7 +6,8 @@
 /* So many zombies are unmapped at a time for the sake of one request. */
 #define SMALL_BATCH 4
 
-bool vpmm_heap_settle(struct vpmm_heap *heap)
+/* `gathers`: the lanes' regions go to the pool in the same breath. */
+static bool settle(struct vpmm_heap *heap, bool gathers)
 {
     struct vpmm_request_view view;
     vpmm_request_view_init(&view, heap->order, NULL, false);
@@ -14,14 +15,27 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
     bool learnt = vpmm_order_glance(heap->order, &has_passed);
     uint64_t completions = vpmm_order_completions(heap->order);
     vpmm_lock_take(&heap->lock);
+    if (gathers)
+        vpmm_cache_empty(heap);
     heap->has_unasked = has_passed;
     if (heap->is_unsettled || heap->settled_completions != completions) {
         heap->settled_completions = completions;
         heap->is_unsettled = vpmm_pool_settle(heap->pool, &view.view);
-        vpmm_heap_check(heap);
     }
+    vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
     return learnt;
+}
+
+bool vpmm_heap_settle(struct vpmm_heap *heap)
+{
+    return settle(heap, false);
+}
+
+void vpmm_heap_gather_settled(struct vpmm_heap *heap, const struct vpmm_stream *own)
+{
+    (void)vpmm_cache_close(heap, own);
+    (void)settle(heap, true);
 }
 
 /* All that is known complete by now; `has_unasked`: there are fences that nobody was asked about.
@@ -136,11 +150,13 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 
 void vpmm_heap_gather(struct vpmm_heap *heap)
 {
+    vpmm_heap_ask_keeper(heap);
     (void)vpmm_cache_gather(heap, NULL);
 }
 
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
+    vpmm_heap_ask_keeper(heap);
     (void)vpmm_cache_gather(heap, NULL);
     vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opens blocks of other processes, and closes them again. Must not unmap a block before the work
  * that may use it is complete. */
-#include "base/bytes.h"
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
 
@@ -62,14 +61,11 @@ static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ip
     return VPMM_OK;
 }
 
-static uint64_t granular_bytes(const struct vpmm_ipc *ipc, int device, uint64_t bytes)
+static uint64_t granule_bytes(const struct vpmm_ipc *ipc, int device)
 {
     struct vpmm_device_facts facts;
-    uint64_t rounded;
-    if (ipc->driver->device_facts(ipc->driver->self, device, &facts) || !facts.granularity_bytes ||
-        !vpmm_bytes_round_up(bytes, facts.granularity_bytes, &rounded))
-        return bytes;
-    return rounded;
+    bool is_known = !ipc->driver->device_facts(ipc->driver->self, device, &facts);
+    return is_known && facts.granularity_bytes ? facts.granularity_bytes : 1;
 }
 
 /* By the opening thread, without the lock. */
@@ -88,7 +84,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
     if (status)
         return status;
     uint64_t address = mapping.base + (name->block.address - start);
-    uint64_t granular = granular_bytes(ipc, mapping.owner, name->block.bytes);
+    uint64_t granule = granule_bytes(ipc, mapping.owner);
     vpmm_lock_take(&ipc->lock);
     *entry = (struct vpmm_ipc_entry){.state = VPMM_IPC_OPEN,
                                      .peer = peer,
@@ -97,7 +93,7 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
                                      .mapping = mapping,
                                      .import = {.address = address,
                                                 .bytes = name->block.bytes,
-                                                .granular_bytes = granular,
+                                                .granule_bytes = granule,
                                                 .id = ++ipc->last_id,
                                                 .context_id = opener->context_id}};
     memcpy(entry->seal, name->seal, sizeof entry->seal);

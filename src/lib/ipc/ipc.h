@@ -99,9 +99,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
 /* What is to be known of an open block. */
 struct vpmm_ipc_import {
     uint64_t address, bytes;
-    uint64_t granular_bytes; /* in whole granules of its device */
-    uint64_t id;             /* unique to each mapping of this process, from 1 */
-    uint64_t context_id;     /* of who opened it */
+    uint64_t granule_bytes; /* of its device */
+    uint64_t id;            /* unique to each mapping of this process, from 1 */
+    uint64_t context_id;    /* of who opened it */
 };
 
 /* Undoes one opening of the block at `address`. With the last one, `wait` is called, which waits

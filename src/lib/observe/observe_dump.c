@@ -30,11 +30,26 @@ static const struct figure count_figures[] = {
     FIGURE("extents", extents),
     FIGURE("mappings", mappings),
 };
+#define WEIGHTS(text, key)                                                                         \
+    {                                                                                              \
+        text, #key, offsetof(struct vpmm_dump_weights, key)                                        \
+    }
+static const struct figure weight_byte_figures[] = {
+    WEIGHTS("weights", weight_bytes), WEIGHTS("budget", budget_bytes),
+    WEIGHTS("held", held_bytes),      WEIGHTS("resident", resident_bytes),
+    WEIGHTS("ring", ring_bytes),      WEIGHTS("direct", direct_bytes),
+    WEIGHTS("copied", copied_bytes),
+};
+static const struct figure weight_count_figures[] = {
+    WEIGHTS("hits", hits),          WEIGHTS("misses", misses),
+    WEIGHTS("timed, ns", pass_ns),  WEIGHTS("stalled, ns", stall_ns),
+    WEIGHTS("bound, ns", bound_ns),
+};
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-static uint64_t figure_value(const struct vpmm_dump_device *device, const struct figure *figure)
+static uint64_t figure_value(const void *of, const struct figure *figure)
 {
-    return *(const uint64_t *)((const char *)device + figure->offset);
+    return *(const uint64_t *)((const char *)of + figure->offset);
 }
 
 static uint64_t end_of(const struct vpmm_dump_device *device, const struct vpmm_dump_row *row)
@@ -91,23 +106,50 @@ static void text_notation(struct vpmm_text *text, const struct vpmm_dump_device 
     vpmm_text_char(text, '\n');
 }
 
-static void text_figures(struct vpmm_text *text, const struct vpmm_dump_device *device)
+static void text_bytes(struct vpmm_text *text, const void *of, const struct figure *figures,
+                       size_t n)
 {
-    for (size_t i = 0; i < LENGTH(byte_figures); i++) {
-        uint64_t bytes = figure_value(device, &byte_figures[i]);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bytes = figure_value(of, &figures[i]);
         vpmm_text_string(text, "  ");
-        vpmm_text_padded(text, byte_figures[i].text, 13);
+        vpmm_text_padded(text, figures[i].text, 13);
         vpmm_text_decimal(text, bytes, 18);
         vpmm_text_string(text, "  ");
         vpmm_text_bytes(text, bytes);
         vpmm_text_char(text, '\n');
     }
-    for (size_t i = 0; i < LENGTH(count_figures); i++) {
+}
+
+static void text_counts(struct vpmm_text *text, const void *of, const struct figure *figures,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
         vpmm_text_string(text, "  ");
-        vpmm_text_padded(text, count_figures[i].text, 13);
-        vpmm_text_decimal(text, figure_value(device, &count_figures[i]), 18);
+        vpmm_text_padded(text, figures[i].text, 13);
+        vpmm_text_decimal(text, figure_value(of, &figures[i]), 18);
         vpmm_text_char(text, '\n');
     }
+}
+
+static void text_heading(struct vpmm_text *text, const char *what, int device)
+{
+    vpmm_text_string(text, what);
+    vpmm_text_decimal(text, (uint64_t)device, 0);
+    vpmm_text_char(text, '\n');
+}
+
+static void text_weights(struct vpmm_text *text, const struct vpmm_dump_weights *weights)
+{
+    text_heading(text, "weights of device ", weights->device);
+    text_bytes(text, weights, weight_byte_figures, LENGTH(weight_byte_figures));
+    text_counts(text, weights, weight_count_figures, LENGTH(weight_count_figures));
+}
+
+static void text_device(struct vpmm_text *text, const struct vpmm_dump_device *device)
+{
+    text_heading(text, "device ", device->device);
+    text_bytes(text, device, byte_figures, LENGTH(byte_figures));
+    text_counts(text, device, count_figures, LENGTH(count_figures));
 }
 
 static void text_region(struct vpmm_text *text, const struct vpmm_dump_row *row)
@@ -128,20 +170,21 @@ static void text_region(struct vpmm_text *text, const struct vpmm_dump_row *row)
     vpmm_text_char(text, '\n');
 }
 
-uint64_t vpmm_dump_text(int fd, const struct vpmm_dump_device *devices, unsigned n)
+uint64_t vpmm_dump_text(int fd, const struct vpmm_dump *dump)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
     vpmm_text_init(&text, buffer, sizeof buffer, fd);
-    if (n == 0)
+    const struct vpmm_dump_device *devices = dump->devices;
+    if (dump->n_devices == 0)
         vpmm_text_string(&text, "vpmm: no device has a pool yet\n");
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < dump->n_devices; i++)
         text_notation(&text, &devices[i]);
-    for (unsigned i = 0; i < n; i++) {
-        vpmm_text_string(&text, "device ");
-        vpmm_text_decimal(&text, (uint64_t)devices[i].device, 0);
-        vpmm_text_char(&text, '\n');
-        text_figures(&text, &devices[i]);
+    for (unsigned i = 0; i < dump->n_weights; i++)
+        text_weights(&text, &dump->weights[i]);
+    for (unsigned i = 0; i < dump->n_devices; i++) {
+        text_device(&text, &devices[i]);
+        vpmm_classes_text(&text, devices[i].classes, devices[i].n_classes);
         vpmm_text_string(&text, "  address             state           pages   requested bytes"
                                 "      stream  fence\n");
         struct vpmm_dump_row row;
@@ -160,6 +203,13 @@ static void json_number(struct vpmm_text *text, const char *key, uint64_t value)
     vpmm_text_string(text, ": ");
     vpmm_text_decimal(text, value, 0);
     vpmm_text_string(text, ", ");
+}
+
+static void json_figures(struct vpmm_text *text, const void *of, const struct figure *figures,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        json_number(text, figures[i].key, figure_value(of, &figures[i]));
 }
 
 /* Addresses are texts: a JSON number keeps 53 bits. */
@@ -183,10 +233,12 @@ static void json_device(struct vpmm_text *text, const struct vpmm_dump_device *d
 {
     vpmm_text_char(text, '{');
     json_number(text, "device", (uint64_t)device->device);
-    for (size_t i = 0; i < LENGTH(byte_figures); i++)
-        json_number(text, byte_figures[i].key, figure_value(device, &byte_figures[i]));
-    for (size_t i = 0; i < LENGTH(count_figures); i++)
-        json_number(text, count_figures[i].key, figure_value(device, &count_figures[i]));
+    json_figures(text, device, byte_figures, LENGTH(byte_figures));
+    json_figures(text, device, count_figures, LENGTH(count_figures));
+    if (device->n_classes) {
+        vpmm_classes_json(text, device->classes, device->n_classes);
+        vpmm_text_string(text, ", ");
+    }
     vpmm_text_string(text, "\"regions\": [");
     struct vpmm_dump_row row;
     const char *separator = "\n";
@@ -197,7 +249,17 @@ static void json_device(struct vpmm_text *text, const struct vpmm_dump_device *d
     vpmm_text_string(text, "]}");
 }
 
-uint64_t vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *devices, unsigned n)
+static void json_weights(struct vpmm_text *text, const struct vpmm_dump_weights *weights)
+{
+    vpmm_text_char(text, '{');
+    json_figures(text, weights, weight_byte_figures, LENGTH(weight_byte_figures));
+    json_figures(text, weights, weight_count_figures, LENGTH(weight_count_figures));
+    vpmm_text_string(text, "\"device\": ");
+    vpmm_text_decimal(text, (uint64_t)weights->device, 0);
+    vpmm_text_char(text, '}');
+}
+
+uint64_t vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump *dump)
 {
     char buffer[BUFFER_BYTES];
     struct vpmm_text text;
@@ -206,11 +268,16 @@ uint64_t vpmm_dump_json(int fd, uint64_t pid, const struct vpmm_dump_device *dev
     json_number(&text, "vpmm_dump", 1);
     json_number(&text, "pid", pid);
     vpmm_text_string(&text, "\"devices\": [");
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < dump->n_devices; i++) {
         vpmm_text_string(&text, i ? ",\n" : "");
-        json_device(&text, &devices[i]);
+        json_device(&text, &dump->devices[i]);
     }
-    vpmm_text_string(&text, "]}\n");
+    vpmm_text_char(&text, ']');
+    for (unsigned i = 0; i < dump->n_weights; i++) {
+        vpmm_text_string(&text, i ? ",\n" : ", \"weights\": [");
+        json_weights(&text, &dump->weights[i]);
+    }
+    vpmm_text_string(&text, dump->n_weights ? "]}\n" : "}\n");
     vpmm_text_flush(&text);
     return text.has_failed ? 0 : text.n_bytes;
 }

@@ -29,13 +29,15 @@ static void table_row(struct vpmm_text *text, const struct vpmm_stats_row *row)
     vpmm_text_char(text, '\n');
 }
 
-static void table_device(struct vpmm_text *text, const struct vpmm_stats_group *group)
+static void table_device(struct vpmm_text *text, const char *what,
+                         const struct vpmm_stats_group *group)
 {
-    vpmm_text_string(text, "device ");
+    vpmm_text_string(text, what);
     vpmm_text_decimal(text, (uint64_t)group->device, 0);
     vpmm_text_char(text, '\n');
     for (unsigned i = 0; i < group->n_rows; i++)
         table_row(text, &group->rows[i]);
+    vpmm_classes_text(text, group->classes, group->n_classes);
 }
 
 static void table_requests(struct vpmm_text *text, const struct vpmm_stats_group *group)
@@ -52,6 +54,15 @@ static void table_requests(struct vpmm_text *text, const struct vpmm_stats_group
         vpmm_text_string(text, "  no requests\n");
 }
 
+static bool has_nothing(const struct vpmm_stats *stats)
+{
+    uint64_t all = stats->n_devices + stats->n_weights;
+    for (unsigned i = 0; i < stats->n_requests; i++)
+        for (unsigned j = 0; j < stats->requests[i].n_rows; j++)
+            all += stats->requests[i].rows[j].value != 0;
+    return all == 0;
+}
+
 bool vpmm_stats_table(int fd, const struct vpmm_stats *stats)
 {
     char buffer[BUFFER_BYTES];
@@ -61,11 +72,18 @@ bool vpmm_stats_table(int fd, const struct vpmm_stats *stats)
     vpmm_text_decimal(&text, stats->pid, 0);
     vpmm_text_string(&text, "] statistics of ");
     vpmm_text_string(&text, stats->program);
+    if (has_nothing(stats)) {
+        vpmm_text_string(&text, ": it asked CUDA for no memory\n");
+        vpmm_text_flush(&text);
+        return !text.has_failed;
+    }
     vpmm_text_char(&text, '\n');
     for (unsigned i = 0; i < stats->n_devices; i++)
-        table_device(&text, &stats->devices[i]);
+        table_device(&text, "device ", &stats->devices[i]);
     if (!stats->n_devices)
         vpmm_text_string(&text, "no pool was made: CUDA answered every request\n");
+    for (unsigned i = 0; i < stats->n_weights; i++)
+        table_device(&text, "weights of device ", &stats->weights[i]);
     for (unsigned i = 0; i < stats->n_requests; i++)
         table_requests(&text, &stats->requests[i]);
     vpmm_text_flush(&text);
@@ -87,6 +105,21 @@ static void json_rows(struct vpmm_text *text, const struct vpmm_stats_group *gro
     }
 }
 
+static void json_devices(struct vpmm_text *text, const struct vpmm_stats_group *groups, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        vpmm_text_string(text, i ? ", {" : "{");
+        json_member(text, "device", (uint64_t)groups[i].device);
+        vpmm_text_string(text, groups[i].n_rows ? ", " : "");
+        json_rows(text, &groups[i]);
+        if (groups[i].n_classes) {
+            vpmm_text_string(text, ", ");
+            vpmm_classes_json(text, groups[i].classes, groups[i].n_classes);
+        }
+        vpmm_text_char(text, '}');
+    }
+}
+
 bool vpmm_stats_json(int fd, const struct vpmm_stats *stats)
 {
     char buffer[BUFFER_BYTES];
@@ -97,13 +130,7 @@ bool vpmm_stats_json(int fd, const struct vpmm_stats *stats)
     vpmm_text_string(&text, ", \"program\": ");
     vpmm_text_quoted(&text, stats->program);
     vpmm_text_string(&text, ", \"devices\": [");
-    for (unsigned i = 0; i < stats->n_devices; i++) {
-        vpmm_text_string(&text, i ? ", {" : "{");
-        json_member(&text, "device", (uint64_t)stats->devices[i].device);
-        vpmm_text_string(&text, stats->devices[i].n_rows ? ", " : "");
-        json_rows(&text, &stats->devices[i]);
-        vpmm_text_char(&text, '}');
-    }
+    json_devices(&text, stats->devices, stats->n_devices);
     vpmm_text_string(&text, "], \"requests\": {");
     for (unsigned i = 0; i < stats->n_requests; i++) {
         vpmm_text_string(&text, i ? ", " : "");
@@ -112,7 +139,13 @@ bool vpmm_stats_json(int fd, const struct vpmm_stats *stats)
         json_rows(&text, &stats->requests[i]);
         vpmm_text_char(&text, '}');
     }
-    vpmm_text_string(&text, "}}\n");
+    vpmm_text_char(&text, '}');
+    if (stats->n_weights) {
+        vpmm_text_string(&text, ", \"weights\": [");
+        json_devices(&text, stats->weights, stats->n_weights);
+        vpmm_text_char(&text, ']');
+    }
+    vpmm_text_string(&text, "}\n");
     vpmm_text_flush(&text);
     return !text.has_failed;
 }

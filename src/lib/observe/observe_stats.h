@@ -5,6 +5,8 @@
 #ifndef VPMM_OBSERVE_STATS_H
 #define VPMM_OBSERVE_STATS_H
 
+#include "observe/observe_classes.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,6 +25,8 @@ struct vpmm_stats_group {
     int device;       /* not used for requests */
     const struct vpmm_stats_row *rows;
     unsigned n_rows;
+    const struct vpmm_class_row *classes; /* of a device whose pages are shared */
+    unsigned n_classes;
 };
 
 struct vpmm_stats {
@@ -30,12 +34,16 @@ struct vpmm_stats {
     const char *program;
     const struct vpmm_stats_group *devices, *requests;
     unsigned n_devices, n_requests;
+    const struct vpmm_stats_group *weights; /* an object each, by device; often there are none */
+    unsigned n_weights;
 };
 
-/* Writes `stats` to `fd`. The table leaves out requests that never happened; the JSON object has
- * every figure:
+/* Writes `stats` to `fd`. The table leaves out requests that never happened, and is one line where
+ * there is nothing else; the JSON object has every figure:
  * {"vpmm_stats": 1, "pid": 1, "program": "", "devices": [{"device": 0, KEY: n, ...}],
  *  "requests": {NAME: {KEY: n, ...}}}
+ * A device whose pages are shared has the list "small" of dumps as well,
+ * and where there are weights larger than their budget, "weights": [{"device": 0, KEY: n, ...}].
  * False: not all of it could be written. */
 bool vpmm_stats_table(int fd, const struct vpmm_stats *stats);
 bool vpmm_stats_json(int fd, const struct vpmm_stats *stats);

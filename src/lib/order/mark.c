@@ -57,10 +57,40 @@ static enum vpmm_status equip(struct vpmm_order *order, const struct vpmm_stream
     return VPMM_OK;
 }
 
-static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpmm_stream *stream)
+/* What a stream freed and no synchronisation has told of since, CUDA's pool gives it again without
+ * queueing anything (measured: test/programs/renewals.c). */
+static void add_returned(struct vpmm_order *order, struct vpmm_track *track, uint64_t bytes)
+{
+    uint64_t now = vpmm_atomic_load(&order->n_collections);
+    if (vpmm_atomic_load(&track->n_collections) != now) {
+        vpmm_atomic_store(&track->returned_bytes, 0);
+        vpmm_atomic_store(&track->n_collections, now);
+    }
+    vpmm_atomic_add(&track->returned_bytes, bytes);
+}
+
+static bool take_returned(struct vpmm_order *order, struct vpmm_track *track, uint64_t bytes)
+{
+    uint64_t left = vpmm_atomic_load(&track->returned_bytes);
+    if (vpmm_atomic_load(&track->n_collections) != vpmm_atomic_load(&order->n_collections))
+        return false;
+    while (left >= bytes)
+        if (vpmm_atomic_swap_if(&track->returned_bytes, &left, left - bytes))
+            return true;
+    return false;
+}
+
+static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpmm_stream *stream,
+                                      uint64_t taken_bytes, uint64_t freed_bytes)
 {
     struct vpmm_track *track = vpmm_track_use(order, stream);
     enum vpmm_status status = track ? VPMM_OK : VPMM_NO_METADATA;
+    if (track && taken_bytes && take_returned(order, track, taken_bytes)) {
+        vpmm_track_leave(track);
+        return VPMM_OK;
+    }
+    if (track && freed_bytes)
+        add_returned(order, track, freed_bytes);
     if (track && (!vpmm_atomic_load(&track->event) || vpmm_atomic_load(&track->is_held)))
         status = equip(order, stream, track);
     if (!status)
@@ -78,13 +108,26 @@ static enum vpmm_status mark_legacy(struct vpmm_order *order, const struct vpmm_
     return event ? record(order, stream, event) : vpmm_record_mark(order, stream);
 }
 
-enum vpmm_status vpmm_order_mark(struct vpmm_order *order, const struct vpmm_stream *stream)
+enum vpmm_status vpmm_order_mark_free(struct vpmm_order *order, const struct vpmm_stream *stream,
+                                      uint64_t bytes)
 {
     if (stream->is_legacy)
         return vpmm_record_verdict(mark_legacy(order, stream));
     if (stream->is_blocking && !stream->is_capturing)
-        return vpmm_record_verdict(mark_blocking(order, stream));
+        return vpmm_record_verdict(mark_blocking(order, stream, 0, bytes));
     return VPMM_OK;
+}
+
+void vpmm_order_mark_malloc(struct vpmm_order *order, const struct vpmm_stream *stream,
+                            uint64_t bytes)
+{
+    if (stream->is_blocking && !stream->is_capturing)
+        (void)mark_blocking(order, stream, bytes, 0);
+}
+
+void vpmm_order_collect(struct vpmm_order *order)
+{
+    vpmm_atomic_add(&order->n_collections, 1);
 }
 
 /* ---- asking ---- */
@@ -165,7 +208,10 @@ bool vpmm_order_mark_hold(struct vpmm_order *order, vpmm_stream_handle handle,
     if (!find_stream(order, handle, &stream))
         return false;
     vpmm_lock_take(&order->lock);
-    struct vpmm_track *track = pending_track(order, stream.id, true);
+    struct vpmm_track *track = vpmm_track_peek(order, stream.id);
+    if (track)
+        vpmm_atomic_store(&track->returned_bytes, 0);
+    track = pending_track(order, stream.id, true);
     if (track) {
         uint32_t event = vpmm_atomic_load(&track->event);
         *hold_out = (struct vpmm_mark_hold){.stream_id = stream.id,

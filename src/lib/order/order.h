@@ -158,10 +158,19 @@ void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, si
 /* On the legacy stream a free makes later work on blocking streams of the context come after what
  * they were given before; an allocation leaves nothing, and has no mark. On a blocking stream
  * either comes after the legacy stream's pending work: a query or a synchronisation of the stream,
- * which vpmm_order_mark_state completes, sees that. Other streams need no mark, and get none
- * (driver). BROKEN and SHUT_DOWN: the program should hear of it; otherwise OK. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark(struct vpmm_order *order,
-                                                 const struct vpmm_stream *stream);
+ * which vpmm_order_mark_query completes, sees that. Other streams need no mark, and get none
+ * (driver). BROKEN and SHUT_DOWN: the program should hear of it; otherwise OK. `bytes`: what the
+ * stream may take again without a mark; 0 where the block is none of CUDA's pool. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_order_mark_free(struct vpmm_order *order, const struct vpmm_stream *stream, uint64_t bytes);
+/* No mark where the stream takes so much of what it freed itself, and since then neither the
+ * program waited for the stream nor vpmm_order_collect was called (source:
+ * test/programs/renewals.c). */
+void vpmm_order_mark_malloc(struct vpmm_order *order, const struct vpmm_stream *stream,
+                            uint64_t bytes);
+/* From now on no stream takes what it freed before: a synchronisation of a context or an event has
+ * told of the frees, or the pool has grown. Any thread; no driver, no lock. */
+void vpmm_order_collect(struct vpmm_order *order);
 /* NOT_READY while what the stream's last mark comes after is pending, otherwise OK (driver). The
  * capture rules of event_query are kept. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_order_mark_query(struct vpmm_order *order,

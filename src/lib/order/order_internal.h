@@ -102,6 +102,8 @@ struct vpmm_track {
     vpmm_atomic32 is_held;   /* somebody waits for the event: the next record takes another */
     vpmm_atomic64 n_records; /* that have returned */
     vpmm_atomic64 n_over;    /* the first ones, which are known complete */
+    /* What the blocking stream freed and did not take again, since so many collections. */
+    vpmm_atomic64 returned_bytes, n_collections;
     struct vpmm_latch latch; /* of what follows */
     vpmm_atomic32 n_points;
     uint32_t next_point;
@@ -188,7 +190,7 @@ struct vpmm_order {
     /* Stands for the context of a capture whose stream could not be told; number 0. */
     struct vpmm_context unknown;
     vpmm_atomic64 n_threads;
-    vpmm_atomic64 n_events, n_fences, n_records, n_queries;
+    vpmm_atomic64 n_events, n_fences, n_records, n_queries, n_collections;
     vpmm_atomic64 n_fences_tidied; /* from so many on it is time to poll */
 };
 

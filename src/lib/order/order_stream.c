@@ -97,13 +97,56 @@ struct memo {
     struct vpmm_stream stream;
 };
 
-#define MEMOS 16u
+/* A stream has a place of its own, and three beside it where another one has that: so four streams
+ * never push one another out, whatever their handles. */
+#define MEMOS 16u /* 2 to the 4th; more do not fit where the library is opened by a program */
+#define WAYS 4u
 
-static struct memo *memo_of(vpmm_stream_handle handle)
+/* What is remembered stays where it is: a request keeps a pointer to it. */
+static struct memo *place_of(vpmm_stream_handle handle, struct memo **set_out)
 {
     static _Thread_local __attribute__((tls_model("initial-exec"))) struct memo memos[MEMOS];
     uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
-    return &memos[mixed >> 32 & (MEMOS - 1)];
+    /* Handles that lie close together differ most in the highest bits. */
+    uint64_t place = mixed >> 60;
+    *set_out = &memos[place & ~(uint64_t)(WAYS - 1)];
+    return &memos[place];
+}
+
+static bool is_of(const struct memo *memo, vpmm_stream_handle handle, uint64_t epoch)
+{
+    return memo->stream.handle == handle && memo->epoch == epoch;
+}
+
+/* NULL: the thread remembers no such stream. */
+static const struct memo *memo_of(const struct vpmm_order *order, vpmm_stream_handle handle)
+{
+    struct memo *set;
+    const struct memo *own = place_of(handle, &set);
+    uint64_t epoch = vpmm_atomic_load(&order->epoch);
+    if (is_of(own, handle, epoch))
+        return own;
+    for (unsigned i = 0; i < WAYS; i++)
+        if (is_of(&set[i], handle, epoch))
+            return &set[i];
+    return NULL;
+}
+
+/* Where to remember it: there is never more than one of a handle. */
+static struct memo *room_for(vpmm_stream_handle handle, uint64_t epoch)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned turn;
+    struct memo *set, *room = place_of(handle, &set);
+    bool has_room = room->epoch != epoch;
+    for (unsigned i = 0; i < WAYS; i++) {
+        if (set[i].stream.handle == handle)
+            return &set[i];
+        if (!has_room && set[i].epoch != epoch) {
+            room = &set[i];
+            has_room = true;
+        }
+    }
+    return has_room ? room : &set[turn++ % WAYS];
 }
 
 static bool is_special(vpmm_stream_handle handle)
@@ -111,7 +154,7 @@ static bool is_special(vpmm_stream_handle handle)
     return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
 }
 
-VPMM_NOINLINE static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+static bool is_current(const struct vpmm_order *order, const struct memo *memo)
 {
     vpmm_context_handle current;
     return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
@@ -124,31 +167,27 @@ static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, ui
     return order->driver->stream_id(order->driver->self, handle, &id) == VPMM_OK && id == driver_id;
 }
 
-/* The memo's stream if the driver still means it by the handle, else NULL. */
-VPMM_NOINLINE static const struct vpmm_stream *confirm(const struct vpmm_order *order,
-                                                       const struct memo *memo)
+/* Whether the driver still means the memo's stream by its handle. */
+VPMM_NOINLINE static bool is_special_still(const struct vpmm_order *order, const struct memo *memo)
 {
-    vpmm_stream_handle handle = memo->stream.handle;
-    if ((is_special(handle) && !is_current(order, memo)) ||
-        (!memo->stream.is_legacy && !has_id(order, handle, memo->driver_id)))
-        return NULL;
-    return &memo->stream;
+    return is_current(order, memo) &&
+           (memo->stream.is_legacy || has_id(order, memo->stream.handle, memo->driver_id));
 }
 
 const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    const struct memo *memo = memo_of(handle);
-    if (memo->epoch != vpmm_atomic_load(&order->epoch) || memo->stream.handle != handle ||
-        vpmm_atomic_load(&order->n_captures))
+    const struct memo *memo = memo_of(order, handle);
+    if (!memo || vpmm_atomic_load(&order->n_captures))
         return NULL;
-    return confirm(order, memo);
+    bool is_still =
+        is_special(handle) ? is_special_still(order, memo) : has_id(order, handle, memo->driver_id);
+    return is_still ? &memo->stream : NULL;
 }
 
 const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    const struct memo *memo = memo_of(handle);
-    bool is_known = memo->epoch == vpmm_atomic_load(&order->epoch) && memo->stream.handle == handle;
-    return is_known ? &memo->stream : NULL;
+    const struct memo *memo = memo_of(order, handle);
+    return memo ? &memo->stream : NULL;
 }
 
 /* Nothing is kept of a driver without ids: its streams have other names. Nor beside the beginning
@@ -162,7 +201,7 @@ static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
     if (!driver->stream_id || stream->is_capturing || vpmm_atomic_load(&order->n_closing) ||
         (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
         return;
-    *memo_of(stream->handle) = memo;
+    *room_for(stream->handle, epoch) = memo;
 }
 
 static enum vpmm_status look(struct vpmm_order *order, vpmm_stream_handle handle,

@@ -124,6 +124,7 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
     vpmm_atomic_store(&track->is_held, 0);
     vpmm_atomic_store(&track->n_records, 0);
     vpmm_atomic_store(&track->n_over, 0);
+    vpmm_atomic_store(&track->returned_bytes, 0);
     vpmm_atomic_store(&track->turn, order->first_turn);
     vpmm_atomic_store(&track->has_frees, 0);
     vpmm_atomic_store(&track->completed_turn, 0);

@@ -38,6 +38,14 @@ void vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max)
     pool->held_pages_max = held_pages_max;
 }
 
+bool vpmm_pool_narrow(struct vpmm_pool *pool, uint64_t held_pages_max)
+{
+    if (pool->planned_pages + vpmm_atomic_load(&pool->counters.held_pages) > held_pages_max)
+        return false;
+    pool->held_pages_max = held_pages_max;
+    return true;
+}
+
 void vpmm_pool_destroy(struct vpmm_pool *pool)
 {
     if (!pool)

@@ -9,8 +9,7 @@
  * can fail for lack of metadata fails before it has changed anything; commit, abandon, free and the
  * "done" calls cannot fail.
  *
- * docs/DESIGN.md has the glossary, the invariants (the audit walks them) and one malloc and one
- * free told step by step. */
+ * docs/DESIGN.md has the glossary, the invariants, and one malloc and one free step by step. */
 #ifndef VPMM_POOL_POOL_H
 #define VPMM_POOL_POOL_H
 
@@ -60,6 +59,7 @@ struct vpmm_region_view {
                          still be running */
     struct vpmm_owner owner;
     bool is_exported; /* live, or busy after that: see vpmm_pool_export */
+    bool is_part;     /* a block within a region: see src/lib/small */
 };
 
 struct vpmm_pool_params {
@@ -92,13 +92,13 @@ struct vpmm_pool;
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
                                                   const struct vpmm_memory *memory,
                                                   struct vpmm_pool **pool_out);
-/* Gives all metadata back; what it knew of driver objects is lost, so the caller has released them.
- * NULL is accepted. */
+/* Gives all metadata back; the caller has released the driver's objects. NULL is accepted. */
 void vpmm_pool_destroy(struct vpmm_pool *pool);
 
-/* No plan makes the pool hold more than so many pages. Before anything is held; without it any
- * number may be. */
+/* No plan makes the pool hold more than so many pages; without it any number may be held. */
 void vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max);
+/* Of a pool in use: false, and unchanged, where more is held or planned. */
+bool vpmm_pool_narrow(struct vpmm_pool *pool, uint64_t held_pages_max);
 
 /* Adopts a reserved range, page-aligned, as a root: one hole. Roots never merge with one another.
  * NO_METADATA. */

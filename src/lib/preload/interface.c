@@ -10,6 +10,7 @@
 
 #include "preload/api.h"
 #include "preload/entry.h"
+#include "preload/weights.h"
 #include "report/report.h"
 
 #include <string.h>
@@ -110,7 +111,8 @@ static void count_served(const struct vpmm_heap_counts *counts, struct vpmm_snap
     all->failures = counts->failures;
 }
 
-static void look(struct vpmm_heap *heap, struct vpmm_snapshot *snapshot)
+static void look(const struct vpmm_router *router, struct vpmm_heap *heap,
+                 struct vpmm_snapshot *snapshot)
 {
     struct vpmm_snapshot all = {0};
     struct vpmm_heap_account account;
@@ -120,6 +122,8 @@ static void look(struct vpmm_heap *heap, struct vpmm_snapshot *snapshot)
     count_state(&account, vpmm_heap_page_bytes(heap), &all);
     count_served(&counts, &all);
     all.limit_bytes = vpmm_heap_limit_bytes(heap);
+    all.weights_bytes = vpmm_router_offload_bytes(router, vpmm_heap_device(heap));
+    all.held_bytes += all.weights_bytes;
     fill(snapshot, snapshot->size_bytes, &all, sizeof all);
 }
 
@@ -133,7 +137,7 @@ static enum vpmm_result take_snapshot(int device, struct vpmm_snapshot *snapshot
         return result ? result : VPMM_NO_POOL;
     struct vpmm_heap *heap = vpmm_router_heap(router, device);
     if (heap)
-        look(heap, snapshot);
+        look(router, heap, snapshot);
     vpmm_leave();
     return heap ? VPMM_DONE : VPMM_NO_POOL;
 }
@@ -275,6 +279,24 @@ const struct vpmm_interface *vpmm_interface_1(void)
         .trim = trim,
         .reap = reap,
         .dump = dump,
+        .weights_make = vpmm_weights_make,
+        .weights_destroy = vpmm_weights_destroy,
+        .weights_add = vpmm_weights_add,
+        .weights_host = vpmm_weights_host,
+        .weights_read = vpmm_weights_read,
+        .weights_from = vpmm_weights_from,
+        .weights_open = vpmm_weights_open,
+        .weights_tensor = vpmm_weights_tensor,
+        .weights_order = vpmm_weights_order,
+        .weights_seal = vpmm_weights_seal,
+        .weights_begin = vpmm_weights_begin,
+        .weights_use = vpmm_weights_use,
+        .weights_done = vpmm_weights_done,
+        .weights_end = vpmm_weights_end,
+        .weights_cancel = vpmm_weights_cancel,
+        .weights_budget = vpmm_weights_budget,
+        .weights_thaw = vpmm_weights_thaw,
+        .weights_stats = vpmm_weights_stats,
     };
     return &interface;
 }

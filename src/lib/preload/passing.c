@@ -30,14 +30,14 @@ void vpmm_passed_report(const struct vpmm_passed *passed)
     enum vpmm_route reason = atomic_load(&passed->reason);
     for (unsigned is_async = 0; is_async < 2; is_async++)
         requests.counts[is_async][reason] = atomic_load(&passed->n[is_async]);
-    if (requests.counts[0][reason] + requests.counts[1][reason] == 0)
-        return;
+    bool has_any = requests.counts[0][reason] + requests.counts[1][reason] != 0;
     /* The world that had read them is gone. */
     struct options *options = vpmm_memory_system.map(vpmm_memory_system.self, sizeof *options);
     if (!options)
         return;
     vpmm_config_read(&options->config, &options->complaints, NULL);
-    if (options->config.stats && options->config.active)
+    if (options->config.stats && options->config.active &&
+        (has_any || options->config.promises_stats))
         vpmm_report_stats_of(&options->config, &requests);
     vpmm_memory_system.unmap(vpmm_memory_system.self, options, sizeof *options);
 }

@@ -19,8 +19,9 @@ bool vpmm_passed_because(struct vpmm_passed *passed, enum vpmm_route reason);
 /* In a forked child, which has not asked for anything yet. */
 void vpmm_passed_forget(struct vpmm_passed *passed);
 
-/* Writes the statistics to where the environment says, if it asks for them and there was a request.
- * A program that VPMM_ONLY leaves out says nothing. At exit; any stack size; no driver call. */
+/* Writes the statistics to where the environment says, if it asks for them and there was a request
+ * or `vpmm run --stats` started this very process. A program that VPMM_ONLY leaves out says
+ * nothing. At exit; any stack size; no driver call. */
 void vpmm_passed_report(const struct vpmm_passed *passed);
 
 #endif

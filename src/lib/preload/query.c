@@ -17,7 +17,7 @@ struct block {
     struct vpmm_region_view view;
     int device;
     bool is_import;
-    uint64_t granular_bytes; /* of an import */
+    uint64_t granule_bytes; /* of an import's device */
 };
 
 enum whose {
@@ -41,7 +41,7 @@ static enum whose look_at_imports(CUdeviceptr address, struct block *block_out)
                                                        .id = import.id | BUFFER_ID_IMPORT,
                                                        .context_id = import.context_id}},
                                     .is_import = true,
-                                    .granular_bytes = import.granular_bytes};
+                                    .granule_bytes = import.granule_bytes};
         return OUR_BLOCK;
     case VPMM_IPC_IN_MAPPING:
         return NOBODYS;
@@ -144,16 +144,17 @@ static void rewrite_ipc(struct vpmm_router *router, const struct block *block, v
     memcpy(value, &is_capable, sizeof is_capable);
 }
 
-/* A block of bare CUDA lies in one mapping; ours may lie over several. */
+/* A block of bare CUDA lies in one mapping of whole granules; ours may lie over several. */
 static void rewrite_mapping(struct vpmm_router *router, const struct block *block,
                             CUpointer_attribute attribute, void *value)
 {
-    size_t bytes = block->granular_bytes;
-    if (!block->is_import) {
-        const struct vpmm_heap *heap = vpmm_router_heap(router, block->device);
-        bytes = block->view.pages * vpmm_heap_page_bytes(heap);
-    }
+    size_t page_bytes = block->is_import
+                            ? block->granule_bytes
+                            : vpmm_heap_page_bytes(vpmm_router_heap(router, block->device));
     CUdeviceptr base = block->view.address;
+    uint64_t end = base + block->view.owner.bytes;
+    base -= block->view.is_part || block->is_import ? base % page_bytes : 0;
+    size_t bytes = (end - base + page_bytes - 1) / page_bytes * page_bytes;
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
         memcpy(value, &bytes, sizeof bytes);
     else

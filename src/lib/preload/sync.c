@@ -51,6 +51,7 @@ static void prove_context(CUcontext context, struct vpmm_proof *proof_out)
     struct vpmm_order *order = enter(proof_out);
     if (!order)
         return;
+    vpmm_order_collect(order);
     vpmm_order_prove_context(order, vpmm_context_of(context), proof_out);
     vpmm_leave();
 }
@@ -182,6 +183,7 @@ CUresult vpmm_wrap_cuEventSynchronize(CUevent event)
     struct vpmm_proof proof;
     if (is_quiet())
         return waited(VPMM_ORIGINAL(cuEventSynchronize, event));
+    vpmm_order_collect(vpmm_order_present());
     prove_event(event, &proof);
     return over(&proof, true, VPMM_ORIGINAL(cuEventSynchronize, event));
 }

@@ -44,6 +44,12 @@ static const uint8_t paths[] = {
     [VPMM_WAY_STITCH] = VPMM_TRACE_BY_STITCH, [VPMM_WAY_GROW] = VPMM_TRACE_BY_GROW,
 };
 
+#define RUNG(NAME, name, text)                                                                     \
+    _Static_assert((int)VPMM_TRACE_AT_##NAME == (int)VPMM_RUNG_##NAME,                             \
+                   "a trace knows the rung " #name " by another number");
+VPMM_RUNG_LIST(RUNG)
+#undef RUNG
+
 static const uint8_t kinds[] = {
     [VPMM_WATCH_GROW] = VPMM_TRACE_GROW,
     [VPMM_WATCH_STITCH] = VPMM_TRACE_STITCH,
@@ -52,6 +58,9 @@ static const uint8_t kinds[] = {
     [VPMM_WATCH_HOST_WAIT] = VPMM_TRACE_HOST_WAIT,
     [VPMM_WATCH_STREAM_WAIT] = VPMM_TRACE_STREAM_WAIT,
     [VPMM_WATCH_FREE] = VPMM_TRACE_FREE,
+    [VPMM_WATCH_WEIGHTS_LOAD] = VPMM_TRACE_WEIGHTS_LOAD,
+    [VPMM_WATCH_WEIGHTS_EVICT] = VPMM_TRACE_WEIGHTS_EVICT,
+    [VPMM_WATCH_WEIGHTS_PASS] = VPMM_TRACE_WEIGHTS_PASS,
 };
 
 static bool is_open(struct vpmm_tracing *tracing)
@@ -302,8 +311,11 @@ CUresult vpmm_call_end(const struct vpmm_call *call, const CUdeviceptr *address,
     entry.kind = VPMM_TRACE_MALLOC;
     entry.bytes = bytes;
     entry.address = result == CUDA_SUCCESS ? *address : 0;
-    entry.path =
-        is_pooled(call, result) ? paths[call->way] : (uint8_t)(VPMM_TRACE_BY_CUDA + call->route);
+    entry.path = (uint8_t)(VPMM_TRACE_BY_CUDA + call->route);
+    if (is_pooled(call, result)) {
+        entry.path = paths[call->served.way];
+        entry.flags |= (uint8_t)(call->served.rung << VPMM_TRACE_RUNG_SHIFT);
+    }
     identify(call, &entry);
     record(call, &entry);
     vpmm_leave();

@@ -42,7 +42,7 @@ struct vpmm_call {
     uint64_t begin_ns, bytes;
     int device; /* -1: unknown */
     enum vpmm_route route;
-    enum vpmm_way way;
+    struct vpmm_served served;
     vpmm_stream_handle stream; /* NULL: not the stream-ordered form */
 };
 
@@ -67,9 +67,9 @@ static inline void vpmm_call_route(struct vpmm_call *call, enum vpmm_route route
     }
 }
 
-static inline enum vpmm_way *vpmm_call_way(struct vpmm_call *call)
+static inline struct vpmm_served *vpmm_call_served(struct vpmm_call *call)
 {
-    return call ? &call->way : NULL;
+    return call ? &call->served : NULL;
 }
 
 #endif

@@ -16,24 +16,19 @@ static CUresult ask_original(vpmm_stream_handle stream)
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/* Of the driver's refusals, those that depend on a capture come before any look at the address. A
- * device that is broken, or a driver that is gone, has its own code, and so may have whatever the
- * library does not know: the original tells it. */
-static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream_handle stream,
-                    CUresult *result_out)
+VPMM_NOINLINE static bool is_live(struct vpmm_router *router, CUdeviceptr address)
 {
     struct vpmm_region_view view;
     int device;
-    enum vpmm_status status = VPMM_OK;
-    *result_out = CUDA_SUCCESS;
-    if (vpmm_order_has_captures(vpmm_router_order(router))) {
-        if (!vpmm_router_find(router, address, &view, &device) || view.state != VPMM_REGION_LIVE)
-            return false;
-        *result_out = vpmm_capture_refusal(router, stream);
-        if (*result_out != CUDA_SUCCESS)
-            return true;
-    }
-    enum vpmm_free_answer answer = vpmm_router_free(router, address, stream, &status);
+    return vpmm_router_find(router, address, &view, &device) && view.state == VPMM_REGION_LIVE;
+}
+
+/* A device that is broken, or a driver that is gone, has its own code, and so may have whatever the
+ * library does not know: the original tells it. */
+VPMM_NOINLINE static bool release_asking(struct vpmm_router *router, CUdeviceptr address,
+                                         vpmm_stream_handle stream, enum vpmm_free_answer answer,
+                                         enum vpmm_status status, CUresult *result_out)
+{
     if (answer == VPMM_FREE_IN_DOUBT) {
         *result_out = ask_original(stream);
         if (*result_out != CUDA_SUCCESS)
@@ -43,6 +38,24 @@ static bool release(struct vpmm_router *router, CUdeviceptr address, vpmm_stream
     if (answer == VPMM_FREED && (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN))
         *result_out = ask_original(stream);
     return answer == VPMM_FREED;
+}
+
+/* Of the driver's refusals, those that depend on a capture come before any look at the address. */
+static VPMM_INLINE bool release(struct vpmm_router *router, CUdeviceptr address,
+                                vpmm_stream_handle stream, CUresult *result_out)
+{
+    enum vpmm_status status = VPMM_OK;
+    *result_out = CUDA_SUCCESS;
+    if (vpmm_order_has_captures(vpmm_router_order(router))) {
+        if (!is_live(router, address))
+            return false;
+        *result_out = vpmm_capture_refusal(router, stream);
+        if (*result_out != CUDA_SUCCESS)
+            return true;
+    }
+    enum vpmm_free_answer answer = vpmm_router_free(router, address, stream, &status);
+    return (answer == VPMM_FREED && !status) ||
+           release_asking(router, address, stream, answer, status, result_out);
 }
 
 /* True when `*result_out` is the program's answer; false when the original has to give it. `call`

@@ -29,18 +29,14 @@ static void begin(void *self)
 static enum vpmm_status lease(void *self, const struct vpmm_ipc_block *block, uint64_t *start_out,
                               uint64_t *end_out)
 {
-    struct vpmm_exported exported = exported_of(block);
-    struct vpmm_heap *heap = vpmm_router_exporter(self, &exported);
-    return heap ? vpmm_heap_lease(heap, block->address, block->id, start_out, end_out)
-                : VPMM_NOT_FOUND;
+    const struct vpmm_exported exported = exported_of(block);
+    return vpmm_router_lease(self, &exported, start_out, end_out);
 }
 
 static void unlease(void *self, const struct vpmm_ipc_block *block)
 {
-    struct vpmm_exported exported = exported_of(block);
-    struct vpmm_heap *heap = vpmm_router_exporter(self, &exported);
-    if (heap)
-        vpmm_heap_unlease(heap, block->address, block->id);
+    const struct vpmm_exported exported = exported_of(block);
+    vpmm_router_unlease(self, &exported);
 }
 
 #define EXTENTS_AT_ONCE 64u
@@ -49,15 +45,13 @@ static size_t extents(void *self, const struct vpmm_ipc_block *block, uint64_t f
                       struct vpmm_ipc_extent *extents_out, size_t room)
 {
     struct vpmm_shown_extent shown[EXTENTS_AT_ONCE];
-    struct vpmm_exported exported = exported_of(block);
-    struct vpmm_heap *heap = vpmm_router_exporter(self, &exported);
-    if (!heap)
-        return 0;
-    size_t n = vpmm_heap_leased_extents(heap, block->address, from, shown,
-                                        room < EXTENTS_AT_ONCE ? room : EXTENTS_AT_ONCE);
+    const struct vpmm_exported exported = exported_of(block);
+    uint64_t page_bytes = 0;
+    size_t n = vpmm_router_leased_extents(
+        self, &exported, from, shown, room < EXTENTS_AT_ONCE ? room : EXTENTS_AT_ONCE, &page_bytes);
     for (size_t i = 0; i < n; i++)
         extents_out[i] = (struct vpmm_ipc_extent){shown[i].handle, shown[i].address,
-                                                  shown[i].pages * vpmm_heap_page_bytes(heap)};
+                                                  shown[i].pages * page_bytes};
     return n;
 }
 

@@ -72,8 +72,8 @@ static void route(struct vpmm_router *router, struct vpmm_route_request *request
 }
 
 /* `call` NULL: it is not recorded. */
-static struct answer serve(struct vpmm_call *call, struct vpmm_route_request request,
-                           CUmemoryPool named, CUdeviceptr *address_out)
+static VPMM_INLINE struct answer serve(struct vpmm_call *call, struct vpmm_route_request request,
+                                       CUmemoryPool named, CUdeviceptr *address_out)
 {
     struct answer answer = {.result = CUDA_SUCCESS,
                             .route = VPMM_ROUTE_OTHER,
@@ -81,7 +81,7 @@ static struct answer serve(struct vpmm_call *call, struct vpmm_route_request req
                             .relief = {.bytes = request.bytes}};
     struct vpmm_router *router = address_out && request.bytes ? vpmm_enter_served() : NULL;
     if (router) {
-        request.way_out = vpmm_call_way(call);
+        request.served_out = vpmm_call_served(call);
         route(router, &request, named, address_out, &answer);
         vpmm_leave();
     } else if (address_out && request.bytes) {
@@ -131,8 +131,29 @@ static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_ou
         return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
     }
 
+/* The same of a cudaMalloc that shares a page with others. */
+static VPMM_INLINE bool serve_part(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
+{
+    struct vpmm_router *router = address_out && bytes ? vpmm_enter_served() : NULL;
+    uint64_t address;
+    if (!router)
+        return false;
+    bool is_served = vpmm_router_may_be_part(router, bytes) &&
+                     !vpmm_order_has_captures(vpmm_router_order(router)) &&
+                     !vpmm_context_is_broken() &&
+                     vpmm_router_malloc_part_waiting(router, bytes, &address);
+    vpmm_leave();
+    if (is_served) {
+        *address_out = address;
+        vpmm_call_route(call, VPMM_ROUTE_POOL, NULL);
+    }
+    return is_served;
+}
+
 static VPMM_INLINE CUresult allocate(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes)
 {
+    if (serve_part(call, address_out, bytes))
+        return CUDA_SUCCESS;
     struct answer answer =
         serve(call, (struct vpmm_route_request){.bytes = bytes}, NULL, address_out);
     if (answer.is_final)

@@ -15,7 +15,7 @@ static void stream_leaves(CUstream stream)
     struct vpmm_router *router = IS_SPECIAL(stream) ? NULL : vpmm_enter();
     if (!router)
         return;
-    vpmm_order_stream_gone(vpmm_router_order(router), vpmm_stream_of(stream, NULL));
+    vpmm_router_stream_gone(router, vpmm_stream_of(stream, NULL));
     vpmm_leave();
 }
 

@@ -17,8 +17,10 @@
 #include <stdint.h>
 
 #define VPMM_TRACE_MAGIC "VPMMTRC\n"
-/* Version 1 had no shared chunks, and no entries of kind THREAD. */
-#define VPMM_TRACE_VERSION 2u
+/* Version 1 had no shared chunks, and no entries of kind THREAD; version 2 none of weights. A trace
+ * becomes one of version 3 when its first entry of weights is written. */
+#define VPMM_TRACE_VERSION 3u
+#define VPMM_TRACE_VERSION_PLAIN 2u
 #define VPMM_TRACE_VERSION_LEAST 1u
 #define VPMM_TRACE_HEADER_BYTES 4096u
 /* Room for 408 entries. What a thread that ended left of its last one, another thread may go on
@@ -56,12 +58,15 @@ enum vpmm_trace_kind {
     VPMM_TRACE_GROW,   /* `bytes` of new memory were mapped at `address` */
     VPMM_TRACE_STITCH, /* `bytes` were moved to `address`; where they were is a zombie now */
     VPMM_TRACE_UNMAP,  /* `bytes` at `address` are mapped no more: a zombie, or memory given back */
-    VPMM_TRACE_RELEASE,     /* `bytes` went back to the device; an unmap tells where */
-    VPMM_TRACE_HOST_WAIT,   /* a thread waited for work of the device */
-    VPMM_TRACE_STREAM_WAIT, /* `stream` was made to wait for work of another */
-    VPMM_TRACE_FIGURES,     /* of `device`: `address` holds the bytes held, `bytes` those live, and
-                               `stream` those pending; at most one a millisecond */
-    VPMM_TRACE_THREAD,      /* what follows in the chunk is of thread `address` */
+    VPMM_TRACE_RELEASE,      /* `bytes` went back to the device; an unmap tells where */
+    VPMM_TRACE_HOST_WAIT,    /* a thread waited for work of the device */
+    VPMM_TRACE_STREAM_WAIT,  /* `stream` was made to wait for work of another */
+    VPMM_TRACE_FIGURES,      /* of `device`: `address` holds the bytes held, `bytes` those live, and
+                                `stream` those pending; at most one a millisecond */
+    VPMM_TRACE_THREAD,       /* what follows in the chunk is of thread `address` */
+    VPMM_TRACE_WEIGHTS_LOAD, /* copies of `bytes` of weights to `address` were queued */
+    VPMM_TRACE_WEIGHTS_EVICT, /* the `bytes` of weights at `address` are there no more */
+    VPMM_TRACE_WEIGHTS_PASS,  /* pass `address` of weights ended; `bytes` were queued in it */
     VPMM_TRACE_KINDS
 };
 
@@ -99,6 +104,28 @@ enum vpmm_trace_path {
 enum vpmm_trace_flag {
     VPMM_TRACE_IS_ASYNC = 1,  /* the stream-ordered form */
     VPMM_TRACE_IS_FAILED = 2, /* the program got an error; of a request `address` is 0 */
+};
+
+/* Of a request that climbed the ladder, the rung that served it stands in the flags' higher bits.
+ */
+#define VPMM_TRACE_RUNG_SHIFT 3
+enum vpmm_trace_rung {
+    VPMM_TRACE_AT_NONE,
+    VPMM_TRACE_AT_HABIT,
+    VPMM_TRACE_AT_SPARE,
+    VPMM_TRACE_AT_FOLLOW,
+    VPMM_TRACE_AT_SETTLE,
+    VPMM_TRACE_AT_GATHER,
+    VPMM_TRACE_AT_ASK,
+    VPMM_TRACE_AT_EARLY_WAIT,
+    VPMM_TRACE_AT_SLACK,
+    VPMM_TRACE_AT_FREE_WAIT,
+    VPMM_TRACE_AT_CREATE,
+    VPMM_TRACE_AT_REAP,
+    VPMM_TRACE_AT_HOST_WAIT,
+    VPMM_TRACE_AT_DEVICE_WAIT,
+    VPMM_TRACE_AT_POLL,
+    VPMM_TRACE_AT_NEIGHBOUR,
 };
 
 #define VPMM_TRACE_DEVICE_UNKNOWN 255u

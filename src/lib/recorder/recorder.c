@@ -6,6 +6,7 @@
 
 #include "recorder/clock.h"
 #include "recorder/file.h"
+#include "recorder/header.h"
 #include "recorder/places.h"
 #include "vpmm/vpmm.h"
 
@@ -47,13 +48,6 @@ _Static_assert(sizeof(struct vpmm_trace_chunk) == 64 && sizeof(struct vpmm_trace
 uint64_t vpmm_recorder_now_ns(const struct vpmm_recorder *recorder)
 {
     return vpmm_trace_clock_now_ns(&recorder->clock);
-}
-
-static uint64_t unix_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* Words of the file that are written while others may read them. */
@@ -136,31 +130,6 @@ static bool map_file(struct vpmm_recorder *recorder, uint64_t max_bytes)
     return false;
 }
 
-static void copy_name(char *name_out, size_t room, const char *name)
-{
-    size_t n = strnlen(name, room - 1);
-    memcpy(name_out, name, n);
-    name_out[n] = 0;
-}
-
-static void write_header(struct vpmm_recorder *recorder, uint64_t max_bytes, const char *program)
-{
-    struct vpmm_trace_header *header = recorder->header;
-    vpmm_trace_clock_init(&recorder->clock);
-    *header = (struct vpmm_trace_header){
-        .version = VPMM_TRACE_VERSION,
-        .header_bytes = VPMM_TRACE_HEADER_BYTES,
-        .chunk_bytes = VPMM_TRACE_CHUNK_BYTES,
-        .entry_bytes = sizeof(struct vpmm_trace_entry),
-        .pid = (uint64_t)getpid(),
-        .start_unix_ns = unix_ns(),
-        .max_bytes = max_bytes,
-    };
-    copy_name(header->program, sizeof header->program, program);
-    copy_name(header->vpmm_version, sizeof header->vpmm_version, VPMM_VERSION);
-    memcpy(header->magic, VPMM_TRACE_MAGIC, sizeof header->magic);
-}
-
 enum vpmm_status vpmm_recorder_open(struct vpmm_recorder *recorder, const char *path,
                                     uint64_t max_bytes, const char *program, const char **why_out)
 {
@@ -172,7 +141,8 @@ enum vpmm_status vpmm_recorder_open(struct vpmm_recorder *recorder, const char *
         vpmm_trace_file_remove(&recorder->file);
         return VPMM_INVALID;
     }
-    write_header(recorder, max_bytes, program);
+    vpmm_trace_clock_init(&recorder->clock);
+    vpmm_trace_header_begin(recorder->header, max_bytes, program);
     return VPMM_OK;
 }
 
@@ -343,6 +313,8 @@ void vpmm_recorder_write(struct vpmm_recorder *recorder, struct vpmm_recorder_wr
         vpmm_atomic_add(shared64(&recorder->header->dropped), 1);
         return;
     }
+    if (entry->kind > VPMM_TRACE_THREAD)
+        vpmm_trace_header_raise(recorder->header);
     put(writer, entry);
 }
 

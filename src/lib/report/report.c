@@ -119,6 +119,35 @@ static struct vpmm_dump_device show_heap(struct vpmm_heap *heap, const struct vi
     };
 }
 
+unsigned vpmm_report_classes(const struct vpmm_small_class classes[VPMM_SMALL_CLASSES],
+                             struct vpmm_class_row rows_out[VPMM_SMALL_CLASSES])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < VPMM_SMALL_CLASSES; i++) {
+        const struct vpmm_small_class *class = &classes[i];
+        if (class->pages == 0)
+            continue;
+        rows_out[n] = (struct vpmm_class_row){.name = vpmm_small_class_name(i),
+                                              .pages = class->pages,
+                                              .blocks = class->blocks,
+                                              .requested_bytes = class->bytes,
+                                              .free_bytes = class->free_bytes};
+        for (unsigned j = 0; j < VPMM_SMALL_FILLS; j++)
+            rows_out[n].pages_by_fill[j] = class->pages_by_fill[j];
+        n++;
+    }
+    return n;
+}
+
+static unsigned show_classes(struct vpmm_router *router, int device,
+                             struct vpmm_class_row rows_out[VPMM_SMALL_CLASSES])
+{
+    struct vpmm_small_class classes[VPMM_SMALL_CLASSES];
+    return vpmm_router_small_classes(router, device, classes)
+               ? vpmm_report_classes(classes, rows_out)
+               : 0;
+}
+
 static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
                            struct vpmm_router *router)
 {
@@ -130,13 +159,20 @@ static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, i
     struct vpmm_dump_device *devices = alloca((n + 1) * sizeof *devices);
     /* cppcheck-suppress allocaCalled ; see above */
     struct view *views = alloca((n + 1) * sizeof *views);
+    /* cppcheck-suppress allocaCalled ; see above */
+    struct vpmm_class_row(*classes)[VPMM_SMALL_CLASSES] = alloca((n + 1) * sizeof *classes);
     for (unsigned i = 0; i < n; i++) {
         views[i] = (struct view){vpmm_heap_pool(heaps[i]), vpmm_router_order(router)};
         devices[i] = show_heap(heaps[i], &views[i]);
+        devices[i].classes = classes[i];
+        devices[i].n_classes = show_classes(router, devices[i].device, classes[i]);
     }
-    if (format == VPMM_DUMP_JSON)
-        return vpmm_dump_json(fd, pid, devices, n);
-    return vpmm_dump_text(fd, devices, n);
+    unsigned n_weights = vpmm_report_count_weights(router, device);
+    /* cppcheck-suppress allocaCalled ; see above */
+    struct vpmm_dump_weights *weights = alloca((n_weights + 1) * sizeof *weights);
+    n_weights = vpmm_report_dump_weights(router, device, weights, n_weights);
+    const struct vpmm_dump dump = {devices, n, weights, n_weights};
+    return format == VPMM_DUMP_JSON ? vpmm_dump_json(fd, pid, &dump) : vpmm_dump_text(fd, &dump);
 }
 
 void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,

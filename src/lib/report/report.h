@@ -35,7 +35,8 @@ struct vpmm_report_requests;
  * can be had. A JSON file gets the place of the one before in one step; to another they are added.
  * Where that cannot be, a warning says so, and they go to standard error. */
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router);
-/* The same for a process that has no router: only what became of its requests. */
+/* The same for a process that has no router: only what became of its requests. Where there were
+ * none, a JSON file that is there stays, and standard error gets a line. */
 void vpmm_report_stats_of(const struct vpmm_config *config,
                           const struct vpmm_report_requests *requests);
 
@@ -55,6 +56,17 @@ void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process
 
 /* Whether that device, or any, has a pool; a router of NULL has none. */
 bool vpmm_report_has_pool(struct vpmm_router *router, int device);
+/* Whether there are, or were, weights larger than their budget. */
+bool vpmm_report_has_weights(const struct vpmm_router *router);
+
+/* The figures of one object of weights. */
+struct vpmm_report_offload {
+    int device;
+    struct vpmm_offload_stats stats;
+};
+/* Those of all objects that live, at most VPMM_OFFLOADS_MAX; returns how many. */
+unsigned vpmm_report_offloads(const struct vpmm_router *router,
+                              struct vpmm_report_offload offloads_out[VPMM_OFFLOADS_MAX]);
 
 /* The figures of one device. */
 struct vpmm_report_device {
@@ -64,9 +76,12 @@ struct vpmm_report_device {
                                          complete */
     struct vpmm_pool_totals totals;
     struct vpmm_heap_counts counts;
+    bool has_small; /* requests of less than a page share pages */
+    struct vpmm_small_figures small;
+    struct vpmm_small_class classes[VPMM_SMALL_CLASSES]; /* of no pages where has_small is false */
 };
 /* Those of all devices that have a pool, in ascending order; returns how many. A walk over all
- * regions. */
+ * regions and small blocks. */
 unsigned vpmm_report_devices(struct vpmm_router *router,
                              struct vpmm_report_device devices_out[VPMM_DEVICES_MAX]);
 

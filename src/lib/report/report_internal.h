@@ -3,11 +3,32 @@
 #ifndef VPMM_REPORT_INTERNAL_H
 #define VPMM_REPORT_INTERNAL_H
 
+#include "observe/observe_dump.h"
+#include "observe/observe_stats.h"
 #include "report/report.h"
 
 /* The heaps of one device or of all; returns how many. */
 unsigned vpmm_report_heaps(struct vpmm_router *router, int device,
                            struct vpmm_heap *heaps_out[VPMM_DEVICES_MAX]);
+
+/* Those classes of small blocks that have pages, as rows; returns how many. */
+unsigned vpmm_report_classes(const struct vpmm_small_class classes[VPMM_SMALL_CLASSES],
+                             struct vpmm_class_row rows_out[VPMM_SMALL_CLASSES]);
+
+/* ---- report_weights.c: weights larger than their budget ---- */
+
+#define VPMM_WEIGHT_FIGURES 29
+struct vpmm_report_weights {
+    struct vpmm_stats_row rows[VPMM_OFFLOADS_MAX][VPMM_WEIGHT_FIGURES];
+    struct vpmm_stats_group groups[VPMM_OFFLOADS_MAX];
+    unsigned n;
+};
+void vpmm_report_weights(const struct vpmm_router *router, struct vpmm_report_weights *weights_out);
+/* Objects that live on `device`, or anywhere, and at most `room` of them as a dump shows them;
+ * returns how many. A router of NULL has none. */
+unsigned vpmm_report_count_weights(const struct vpmm_router *router, int device);
+unsigned vpmm_report_dump_weights(const struct vpmm_router *router, int device,
+                                  struct vpmm_dump_weights *weights_out, unsigned room);
 
 /* Where a report goes. */
 struct vpmm_sink {

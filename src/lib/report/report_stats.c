@@ -8,13 +8,16 @@
 #include "observe/observe_stats.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* The last figure is the audit's, which only the process itself can make. */
-#define FIGURES 35
-#define FIGURES_SEEN (FIGURES - 1)
+#define FIGURES 34
+#define FIGURES_SMALL 7
+/* The last one is the audit's, which only the process itself can make. */
+#define FIGURES_MAX (FIGURES + VPMM_RUNG_COUNT - 1 + FIGURES_SMALL + 1)
 struct figures {
-    struct vpmm_stats_row rows[FIGURES];
+    struct vpmm_stats_row rows[FIGURES_MAX];
+    unsigned n;
 };
 
 /* ---- figures ---- */
@@ -47,6 +50,10 @@ unsigned vpmm_report_devices(struct vpmm_router *router,
         device->pending_pages =
             device->totals.claimed_pages + count_pending(pool, vpmm_router_order(router));
         vpmm_heap_counts(heaps[i], &device->counts);
+        device->has_small = vpmm_router_small(router, device->device, &device->small) &&
+                            vpmm_router_small_classes(router, device->device, device->classes);
+        for (unsigned j = 0; !device->has_small && j < VPMM_SMALL_CLASSES; j++)
+            device->classes[j] = (struct vpmm_small_class){.pages = 0};
     }
     return n;
 }
@@ -59,58 +66,102 @@ void vpmm_report_requests(struct vpmm_router *router, struct vpmm_report_request
 
 /* ---- rows ---- */
 
-static void fill_figures(const struct vpmm_report_device *device, uint64_t broken,
+static void add_row(struct figures *figures, struct vpmm_stats_row row)
+{
+    figures->rows[figures->n++] = row;
+}
+
+/* People get those that served anything. */
+static void add_rungs(const struct vpmm_heap_counts *counts, bool is_json, struct figures *figures)
+{
+#define RUNG(NAME, name, text) {"rung_" #name, "rung " #name ": " text, 0, false, counts->mallocs},
+    const struct vpmm_stats_row rows[] = {VPMM_RUNG_LIST(RUNG)};
+#undef RUNG
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct vpmm_stats_row row = rows[i];
+        row.value = counts->rungs[i + 1];
+        if (row.value || is_json)
+            add_row(figures, row);
+    }
+}
+
+static void add_small(const struct vpmm_report_device *device, struct figures *figures)
+{
+    const struct vpmm_small_figures *small = &device->small;
+    const struct vpmm_stats_row rows[FIGURES_SMALL] = {
+        {"small_held_bytes", "small blocks: pages that they share",
+         small->pages * device->page_bytes, true, 0},
+        {"small_live_bytes", "small blocks: live, as requested", small->bytes, true,
+         small->pages * device->page_bytes},
+        {"small_blocks", "small blocks: live", small->blocks, false, 0},
+        {"small_waiting", "small blocks: freed elsewhere, and waiting", small->waiting_blocks,
+         false, 0},
+        {"small_slabs", "small blocks: spans of pages", small->slabs, false, 0},
+        {"small_mallocs", "small blocks: mallocs", small->mallocs, false, 0},
+        {"small_frees", "small blocks: frees", small->frees, false, 0},
+    };
+    for (unsigned i = 0; i < FIGURES_SMALL; i++)
+        add_row(figures, rows[i]);
+}
+
+static void fill_figures(const struct vpmm_report_device *device, bool is_json,
                          struct figures *figures)
 {
     const struct vpmm_pool_totals *totals = &device->totals;
     const struct vpmm_heap_counts *counts = &device->counts;
     uint64_t page_bytes = device->page_bytes;
-    *figures = (struct figures){{
-        {"page_bytes", "page size", page_bytes, true, 0},
-        {"live_bytes", "live", totals->live_pages * page_bytes, true, 0},
-        {"live_peak_bytes", "live peak", totals->live_pages_peak * page_bytes, true, 0},
-        {"held_bytes", "held", totals->held_pages * page_bytes, true, 0},
-        {"held_peak_bytes", "held peak", totals->held_pages_peak * page_bytes, true, 0},
-        {"limit_bytes", "limit (0: none)", device->limit_bytes, true, 0},
-        {"reusable_bytes", "reusable (free, now or later)", totals->free_pages * page_bytes, true,
-         0},
-        {"pending_bytes", "pending (freed, and work not known complete)",
-         device->pending_pages * page_bytes, true, 0},
-        {"outstanding_bytes", "outstanding (live and pending)",
-         (totals->live_pages + device->pending_pages) * page_bytes, true, 0},
-        {"zombie_bytes", "zombies (old addresses)", totals->zombie_pages * page_bytes, true, 0},
-        {"busy_bytes", "busy (changing)", totals->busy_pages * page_bytes, true, 0},
-        {"quarantined_bytes", "quarantined (could not be unmapped)",
-         totals->quarantined_pages * page_bytes, true, 0},
-        {"hole_bytes", "holes (addresses without memory)", totals->hole_pages * page_bytes, true,
-         0},
-        {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true, 0},
-        {"created_bytes", "created", totals->created_pages * page_bytes, true, 0},
-        {"moved_bytes", "moved", totals->moved_pages * page_bytes, true, 0},
-        {"released_bytes", "released", totals->released_pages * page_bytes, true, 0},
-        {"trimmed_bytes", "trimmed (released on request)", counts->trimmed_bytes, true, 0},
-        {"decayed_bytes", "decayed (released, not needed for a while)", counts->decayed_bytes, true,
-         0},
-        {"mallocs", "mallocs", counts->mallocs, false, 0},
-        {"frees", "frees", counts->frees, false, 0},
-        {"cache_hits", "cache (served from the front cache)", counts->cache_hits, false,
-         counts->mallocs},
-        {"habit_hits", "habit (served where a round before was)", counts->habit_hits, false,
-         counts->mallocs},
-        {"fits", "fit (served where memory lay free)", counts->fits, false, counts->mallocs},
-        {"revives", "revive (served at an old address)", counts->revives, false, counts->mallocs},
-        {"stitches", "stitch (served by moving pages)", counts->stitches, false, counts->mallocs},
-        {"grows", "grow (served by new pages alone)", counts->grows, false, counts->mallocs},
-        {"host_waits", "waits on the host", counts->host_waits, false, 0},
-        {"stream_waits", "waits on the device", counts->stream_waits, false, 0},
-        {"failures", "failures (left to CUDA after all)", counts->failures, false, 0},
-        {"extents", "extents", totals->extents, false, 0},
-        {"mappings", "mappings", totals->mappings, false, 0},
-        {"leased", "leased (open in other processes)", counts->leased_regions, false, 0},
-        {"withheld_bytes", "withheld (freed, but open in another process)",
-         counts->withheld_pages * page_bytes, true, 0},
-        {"audit", "audit (broken invariants)", broken, false, 0},
-    }};
+    *figures = (struct figures){
+        .n = FIGURES,
+        .rows = {
+            {"page_bytes", "page size", page_bytes, true, 0},
+            {"live_bytes", "live", totals->live_pages * page_bytes, true, 0},
+            {"live_peak_bytes", "live peak", totals->live_pages_peak * page_bytes, true, 0},
+            {"held_bytes", "held", totals->held_pages * page_bytes, true, 0},
+            {"held_peak_bytes", "held peak", totals->held_pages_peak * page_bytes, true, 0},
+            {"limit_bytes", "limit (0: none)", device->limit_bytes, true, 0},
+            {"reusable_bytes", "reusable (free, now or later)", totals->free_pages * page_bytes,
+             true, 0},
+            {"pending_bytes", "pending (freed, and work not known complete)",
+             device->pending_pages * page_bytes, true, 0},
+            {"outstanding_bytes", "outstanding (live and pending)",
+             (totals->live_pages + device->pending_pages) * page_bytes, true, 0},
+            {"zombie_bytes", "zombies (old addresses)", totals->zombie_pages * page_bytes, true, 0},
+            {"busy_bytes", "busy (changing)", totals->busy_pages * page_bytes, true, 0},
+            {"quarantined_bytes", "quarantined (could not be unmapped)",
+             totals->quarantined_pages * page_bytes, true, 0},
+            {"hole_bytes", "holes (addresses without memory)", totals->hole_pages * page_bytes,
+             true, 0},
+            {"reserved_bytes", "reserved", totals->root_pages * page_bytes, true, 0},
+            {"created_bytes", "created", totals->created_pages * page_bytes, true, 0},
+            {"moved_bytes", "moved", totals->moved_pages * page_bytes, true, 0},
+            {"released_bytes", "released", totals->released_pages * page_bytes, true, 0},
+            {"trimmed_bytes", "trimmed (released on request)", counts->trimmed_bytes, true, 0},
+            {"decayed_bytes", "decayed (released, not needed for a while)", counts->decayed_bytes,
+             true, 0},
+            {"mallocs", "mallocs", counts->mallocs, false, 0},
+            {"frees", "frees", counts->frees, false, 0},
+            {"cache_hits", "cache (served from the front cache)", counts->cache_hits, false,
+             counts->mallocs},
+            {"habit_hits", "habit (served where a round before was)", counts->habit_hits, false,
+             counts->mallocs},
+            {"fits", "fit (served where memory lay free)", counts->fits, false, counts->mallocs},
+            {"revives", "revive (served at an old address)", counts->revives, false,
+             counts->mallocs},
+            {"stitches", "stitch (served by moving pages)", counts->stitches, false,
+             counts->mallocs},
+            {"grows", "grow (served by new pages alone)", counts->grows, false, counts->mallocs},
+            {"host_waits", "waits on the host", counts->host_waits, false, 0},
+            {"stream_waits", "waits on the device", counts->stream_waits, false, 0},
+            {"failures", "failures (left to CUDA after all)", counts->failures, false, 0},
+            {"extents", "extents", totals->extents, false, 0},
+            {"mappings", "mappings", totals->mappings, false, 0},
+            {"leased", "leased (open in other processes)", counts->leased_regions, false, 0},
+            {"withheld_bytes", "withheld (freed, but open in another process)",
+             counts->withheld_pages * page_bytes, true, 0},
+        }};
+    add_rungs(counts, is_json, figures);
+    if (device->has_small)
+        add_small(device, figures);
 }
 
 static const char *const route_keys[VPMM_ROUTE_COUNT] = {
@@ -156,7 +207,9 @@ struct snapshot {
     unsigned n;
     struct vpmm_report_requests requests;
     struct figures figures[VPMM_DEVICES_MAX];
+    struct vpmm_class_row classes[VPMM_DEVICES_MAX][VPMM_SMALL_CLASSES];
     struct vpmm_stats_group groups[VPMM_DEVICES_MAX];
+    struct vpmm_report_weights weights;
     struct vpmm_replacement replacement;
 };
 
@@ -173,6 +226,7 @@ static struct snapshot *take_snapshot(struct vpmm_router *router)
         return NULL;
     snapshot->n = vpmm_report_devices(router, snapshot->devices);
     vpmm_report_requests(router, &snapshot->requests);
+    vpmm_report_weights(router, &snapshot->weights);
     return snapshot;
 }
 
@@ -182,23 +236,39 @@ static void give_snapshot(struct snapshot *snapshot)
 }
 
 static bool write_snapshot(int fd, bool is_json, const struct vpmm_report_process *process,
-                           struct snapshot *snapshot, unsigned n_figures)
+                           struct snapshot *snapshot, bool has_audit)
 {
     struct vpmm_stats_row requests[2][VPMM_ROUTE_COUNT];
     for (unsigned i = 0; i < snapshot->n; i++) {
         struct figures *figures = &snapshot->figures[i];
-        fill_figures(&snapshot->devices[i], snapshot->broken[i], figures);
-        snapshot->groups[i] =
-            (struct vpmm_stats_group){NULL, snapshot->devices[i].device, figures->rows, n_figures};
+        fill_figures(&snapshot->devices[i], is_json, figures);
+        if (has_audit)
+            add_row(figures, (struct vpmm_stats_row){"audit", "audit (broken invariants)",
+                                                     snapshot->broken[i], false, 0});
+        snapshot->groups[i] = (struct vpmm_stats_group){
+            .device = snapshot->devices[i].device,
+            .rows = figures->rows,
+            .n_rows = figures->n,
+            .classes = snapshot->classes[i],
+            .n_classes = vpmm_report_classes(snapshot->devices[i].classes, snapshot->classes[i]),
+        };
     }
     fill_requests(snapshot->requests.counts[0], requests[0]);
     fill_requests(snapshot->requests.counts[1], requests[1]);
     const struct vpmm_stats_group kinds[2] = {
-        {"cudaMalloc", 0, requests[0], VPMM_ROUTE_COUNT},
-        {"cudaMallocAsync", 0, requests[1], VPMM_ROUTE_COUNT},
+        {"cudaMalloc", 0, requests[0], VPMM_ROUTE_COUNT, NULL, 0},
+        {"cudaMallocAsync", 0, requests[1], VPMM_ROUTE_COUNT, NULL, 0},
     };
-    const struct vpmm_stats stats = {process->pid, process->program, snapshot->groups,
-                                     kinds,        snapshot->n,      2};
+    const struct vpmm_stats stats = {
+        .pid = process->pid,
+        .program = process->program,
+        .devices = snapshot->groups,
+        .requests = kinds,
+        .n_devices = snapshot->n,
+        .n_requests = 2,
+        .weights = snapshot->weights.groups,
+        .n_weights = snapshot->weights.n,
+    };
     return is_json ? vpmm_stats_json(fd, &stats) : vpmm_stats_table(fd, &stats);
 }
 
@@ -208,7 +278,7 @@ void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process
     struct snapshot *snapshot = take_snapshot(router);
     if (!snapshot)
         return;
-    (void)write_snapshot(fd, is_json, process, snapshot, FIGURES_SEEN);
+    (void)write_snapshot(fd, is_json, process, snapshot, false);
     give_snapshot(snapshot);
 }
 
@@ -233,14 +303,28 @@ static void write_at_exit(const struct vpmm_config *config, struct snapshot *sna
         why = vpmm_sink_open(path, beginnings + 1, &made->sink);
     if (why)
         warn(config, why);
-    bool is_whole = write_snapshot(made->sink.fd, config->stats_json, &process, snapshot, FIGURES);
+    bool is_whole = write_snapshot(made->sink.fd, config->stats_json, &process, snapshot, true);
     why = vpmm_sink_replace(made, is_whole);
     if (why) {
         warn(config, why);
-        (void)write_snapshot(vpmm_log_descriptor(), config->stats_json, &process, snapshot,
-                             FIGURES);
+        (void)write_snapshot(vpmm_log_descriptor(), config->stats_json, &process, snapshot, true);
     }
     give_snapshot(snapshot);
+}
+
+/* A shell that started the program ends after it, and must not write over its figures. */
+static bool has_told(const char *path)
+{
+    struct stat facts;
+    return *path && lstat(path, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
+}
+
+static bool has_any(const struct vpmm_report_requests *requests)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < VPMM_ROUTE_COUNT; i++)
+        all |= requests->counts[0][i] | requests->counts[1][i];
+    return all != 0;
 }
 
 void vpmm_report_stats_of(const struct vpmm_config *config,
@@ -250,7 +334,13 @@ void vpmm_report_stats_of(const struct vpmm_config *config,
     if (!snapshot)
         return;
     snapshot->requests = *requests;
-    write_at_exit(config, snapshot);
+    if (has_any(requests) || !config->stats_json || !has_told(config->stats_path)) {
+        write_at_exit(config, snapshot);
+        return;
+    }
+    const struct vpmm_report_process process = {(uint64_t)getpid(), program_invocation_short_name};
+    (void)write_snapshot(vpmm_log_descriptor(), false, &process, snapshot, false);
+    give_snapshot(snapshot);
 }
 
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
@@ -262,6 +352,7 @@ void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *rou
         const char *broken = NULL;
         struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
         snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+        snapshot->broken[i] += !vpmm_router_audit_small(router, snapshot->devices[i].device);
     }
     write_at_exit(config, snapshot);
 }

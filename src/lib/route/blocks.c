@@ -3,16 +3,21 @@
  * find a block. */
 #include "route/router.h"
 
-/* The heap whose address space holds `address`, or NULL. */
-static struct vpmm_heap *heap_of(struct vpmm_router *router, uint64_t address)
+/* The heap whose address space holds `address`, of the first `n`, or NULL. */
+static VPMM_INLINE struct vpmm_heap *heap_among(struct vpmm_router *router, uint32_t n,
+                                                uint64_t address)
 {
-    uint32_t n = vpmm_atomic_load(&router->n_heaps);
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
         if (vpmm_heap_holds(heap, address))
             return heap;
     }
     return NULL;
+}
+
+static struct vpmm_heap *heap_of(struct vpmm_router *router, uint64_t address)
+{
+    return heap_among(router, vpmm_atomic_load(&router->n_heaps), address);
 }
 
 /* Bare CUDA refuses such a stream, too. */
@@ -30,6 +35,20 @@ static bool free_on_unknown(struct vpmm_heap *heap, uint64_t address, enum vpmm_
                                       : vpmm_heap_free_unknown(heap, address);
 }
 
+/* The same of a small block, or with what is known of the stream. INVALID: it is none. */
+static enum vpmm_status free_part(struct vpmm_small *small, uint64_t address,
+                                  const struct vpmm_stream *stream, enum vpmm_status status,
+                                  enum vpmm_status *status_out)
+{
+    if (!status)
+        return vpmm_small_free(small, address, stream, status_out);
+    if (!vpmm_small_holds(small, address))
+        return VPMM_INVALID;
+    bool is_freed = status == VPMM_NO_METADATA ? vpmm_small_give_up(small, address)
+                                               : vpmm_small_free_unknown(small, address);
+    return is_freed ? VPMM_OK : VPMM_NOT_FOUND;
+}
+
 static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, struct vpmm_heap *heap,
                                             uint64_t address, vpmm_stream_handle handle,
                                             bool may_doubt, enum vpmm_status *status_out)
@@ -41,6 +60,13 @@ static enum vpmm_free_answer free_into_pool(struct vpmm_router *router, struct v
         return VPMM_FREE_NOT_OURS;
     if (status && status != VPMM_NO_METADATA && may_doubt)
         return VPMM_FREE_IN_DOUBT;
+    struct vpmm_small *small = router->devices[vpmm_heap_device(heap)].small;
+    if (small) {
+        enum vpmm_status freed =
+            free_part(small, address, handle ? &stream : NULL, status, status_out);
+        if (freed != VPMM_INVALID)
+            return freed ? VPMM_FREE_NOT_OURS : VPMM_FREED;
+    }
     if (status ? !free_on_unknown(heap, address, status)
                : vpmm_heap_free(heap, address, handle ? &stream : NULL, &waited) != VPMM_OK)
         return VPMM_FREE_NOT_OURS;
@@ -61,12 +87,51 @@ VPMM_NOINLINE static enum vpmm_free_answer free_slowly(struct vpmm_router *route
     return answer;
 }
 
+/* Where small blocks are served. `stream` NULL where none is known. */
+VPMM_NOINLINE static enum vpmm_free_answer
+free_cold_beside_parts(struct vpmm_router *router, uint64_t address, vpmm_stream_handle handle,
+                       const struct vpmm_stream *stream, enum vpmm_status *status_out)
+{
+    uint32_t i = 0, n = vpmm_atomic_load(&router->n_heaps);
+    while (i < n && !vpmm_heap_holds(vpmm_atomic_load(&router->heaps[i]), address))
+        i++;
+    if (i == n)
+        return VPMM_FREE_NOT_OURS;
+    struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
+    struct vpmm_small *small = router->smalls[i];
+    if (stream && small) {
+        enum vpmm_status status = vpmm_small_free(small, address, stream, status_out);
+        if (status != VPMM_INVALID)
+            return status ? VPMM_FREE_NOT_OURS : VPMM_FREED;
+    }
+    if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
+        return VPMM_FREED;
+    return free_slowly(router, heap, address, handle, true, status_out);
+}
+
+/* A slab knows its addresses, so the heap is not looked for first. */
+VPMM_NOINLINE static enum vpmm_free_answer free_beside_parts(struct vpmm_router *router,
+                                                             uint64_t address,
+                                                             vpmm_stream_handle handle,
+                                                             enum vpmm_status *status_out)
+{
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
+    for (uint32_t i = 0; i < n && (stream || !handle); i++) {
+        struct vpmm_small *small = router->smalls[i];
+        if (small && vpmm_small_free_warm(small, address, stream))
+            return VPMM_FREED;
+    }
+    return free_cold_beside_parts(router, address, handle, stream, status_out);
+}
+
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
                                        vpmm_stream_handle handle, enum vpmm_status *status_out)
 {
-    struct vpmm_heap *heap = heap_of(router, address);
+    uint32_t n = vpmm_atomic_load(&router->n_plain_heaps);
+    struct vpmm_heap *heap = heap_among(router, n, address);
     if (!heap)
-        return VPMM_FREE_NOT_OURS;
+        return n ? VPMM_FREE_NOT_OURS : free_beside_parts(router, address, handle, status_out);
     const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
     if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
         return VPMM_FREED;
@@ -87,7 +152,9 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 {
     struct vpmm_region_view view;
     struct vpmm_heap *heap = heap_of(router, address);
-    if (!heap || vpmm_heap_find(heap, address, &view) != VPMM_OK)
+    const struct vpmm_small *small = heap ? vpmm_router_small_of(router, address) : NULL;
+    bool is_part = small && vpmm_small_find(small, address, &view);
+    if (!heap || (!is_part && vpmm_heap_find(heap, address, &view) != VPMM_OK))
         return false;
     *view_out = view;
     *device_out = vpmm_heap_device(heap);
@@ -97,6 +164,10 @@ bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
 uint64_t vpmm_router_live_bytes(struct vpmm_router *router, uint64_t address, int *device_out)
 {
     struct vpmm_heap *heap = heap_of(router, address);
+    const struct vpmm_small *small = heap ? vpmm_router_small_of(router, address) : NULL;
+    struct vpmm_region_view view;
     *device_out = heap ? vpmm_heap_device(heap) : -1;
+    if (small && vpmm_small_find(small, address, &view))
+        return view.state == VPMM_REGION_LIVE && view.address == address ? view.owner.bytes : 0;
     return heap ? vpmm_heap_live_bytes(heap, address) : 0;
 }

@@ -69,6 +69,9 @@ enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
         device->page_bytes = page_bytes(router->config->page_bytes, facts.granularity_bytes);
         device->threshold_bytes =
             router->config->min_bytes ? router->config->min_bytes : device->page_bytes;
+        device->whole_bytes = device->threshold_bytes;
+        if (device->threshold_bytes < device->page_bytes)
+            device->whole_bytes = device->page_bytes;
         device->limit_bytes = limit_bytes(&router->config->limit, &facts);
         device->is_off = device->page_bytes > facts.total_bytes;
         note_threshold(router, device);
@@ -152,6 +155,7 @@ uint64_t vpmm_router_layout(void)
     layout = vpmm_layout_mix(layout, VPMM_ROUTE_COUNT);
     layout = vpmm_layout_mix(layout, vpmm_heap_layout());
     layout = vpmm_layout_mix(layout, vpmm_order_layout());
+    layout = vpmm_layout_mix(layout, vpmm_small_layout());
     return vpmm_layout_mix(layout, vpmm_pool_layout());
 }
 
@@ -170,7 +174,7 @@ static struct vpmm_heap_params heap_params(const struct vpmm_config *config, int
         .slack_percent = config->slack_is_default ? DEFAULT_SLACK_PERCENT : slack_percent,
         .spare_percent = config->spare_percent,
         .limit_bytes = config->limit.value ? device->limit_bytes : 0,
-        .free_waits = config->free_sync,
+        .free_waits = config->free_sync == VPMM_FREE_SYNC_ALWAYS,
         .stream_waits = config->stream_waits,
         .exports_whole = config->ipc && config->ipc_refuses_shared && device->facts.can_export,
     };
@@ -197,8 +201,11 @@ static void publish(struct vpmm_router *router, int number, struct vpmm_heap *he
         vpmm_lock_take(&router->lock);
     }
     uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    router->smalls[n] = device->small;
     vpmm_atomic_store(&router->heaps[n], heap);
     vpmm_atomic_store(&router->n_heaps, n + 1);
+    bool is_plain = n == 0 || vpmm_atomic_load(&router->n_plain_heaps);
+    vpmm_atomic_store(&router->n_plain_heaps, is_plain && !device->small ? n + 1 : 0);
     vpmm_atomic_store(&device->heap, heap);
     vpmm_lock_give(&router->lock);
     if (n == 0 && router->first_heap.call)
@@ -212,7 +219,7 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
     struct vpmm_heap_params params = heap_params(config, number, device);
     struct vpmm_heap *heap;
     params.watch = router->watch;
-    params.neighbours = router->neighbours;
+    params.neighbours = &router->weights_first;
     vpmm_router_context_made(router, number);
     enum vpmm_status status =
         vpmm_heap_create(&params, router->driver, router->order, router->memory, &heap);
@@ -222,6 +229,7 @@ static enum vpmm_status make_heap(struct vpmm_router *router, int number)
                  vpmm_status_text(status));
         return status;
     }
+    vpmm_router_make_small(router, number, heap);
     publish(router, number, heap);
     if (config->page_bytes && config->page_bytes != device->page_bytes)
         vpmm_log(

@@ -21,6 +21,7 @@ enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
     router->driver = driver;
     router->memory = memory;
     router->first_heap = *first_heap;
+    router->weights_first = (struct vpmm_neighbours){router, vpmm_router_ask_weights_first};
     vpmm_atomic_store(&router->small_bytes, config->min_bytes);
     vpmm_router_mempools_init(router);
     vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
@@ -36,6 +37,8 @@ void vpmm_router_destroy(struct vpmm_router *router)
     uint32_t n = vpmm_atomic_load(&router->n_heaps);
     for (uint32_t i = 0; i < n; i++)
         vpmm_heap_destroy(vpmm_atomic_load(&router->heaps[i]));
+    for (int i = 0; i < VPMM_DEVICES_MAX; i++)
+        vpmm_small_destroy(router->devices[i].small);
     vpmm_order_destroy(router->order);
     vpmm_condition_finish(&router->changed);
     vpmm_lock_finish(&router->lock);
@@ -168,14 +171,15 @@ static void bury_gone(struct vpmm_router *router)
     uint64_t id;
     while ((id = vpmm_order_next_gone(router->order)) != 0)
         for (uint32_t i = 0; i < n; i++)
-            vpmm_heap_context_gone(vpmm_atomic_load(&router->heaps[i]), id);
+            vpmm_router_end_context(router, vpmm_atomic_load(&router->heaps[i]), id);
 }
 
 /* cudaMalloc memory for a context that ended meanwhile ended with it. */
-static void end_with(struct vpmm_heap *heap, const struct vpmm_request *request)
+static void end_with(struct vpmm_router *router, struct vpmm_heap *heap,
+                     const struct vpmm_request *request)
 {
     if (!request->stream && vpmm_context_is_gone(request->context))
-        vpmm_heap_context_gone(heap, vpmm_context_id(request->context));
+        vpmm_router_end_context(router, heap, vpmm_context_id(request->context));
 }
 
 VPMM_NOINLINE static enum vpmm_route
@@ -195,11 +199,15 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
         return route_unasked(status);
     const struct vpmm_request wanted = {
         request->bytes, caller.context, request->is_async ? &caller.stream : NULL,
-        request->is_async ? caller.mempool : NULL, request->way_out};
+        request->is_async ? caller.mempool : NULL, request->served_out};
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
         return VPMM_ROUTE_POOL_LIMIT;
-    status = vpmm_heap_malloc(heap, &wanted, address_out);
-    end_with(heap, &wanted);
+    bool is_part = vpmm_router_is_part(router, vpmm_heap_device(heap), request->bytes);
+    status = is_part ? vpmm_router_malloc_part(router, heap, &wanted, address_out)
+                     : vpmm_heap_malloc(heap, &wanted, address_out);
+    if (is_part && status == VPMM_NOT_FOUND)
+        return VPMM_ROUTE_SMALL;
+    end_with(router, heap, &wanted);
     vpmm_router_note_held(router, heap);
     route = route_of_status(status);
     if (route == VPMM_ROUTE_FULL)
@@ -223,11 +231,38 @@ static VPMM_INLINE bool serve_warm(struct vpmm_router *router, uint64_t bytes,
     struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
     struct vpmm_mempool *mempool = named ? named : vpmm_atomic_load(&device->current);
-    if (!heap || bytes < device->threshold_bytes || !mempool || mempool->limit_bytes ||
-        (named && pool_device != number))
+    if (!heap || !mempool || mempool->limit_bytes || (named && pool_device != number))
         return false;
     const struct vpmm_request wanted = {bytes, stream->context, stream, mempool, NULL};
+    if (bytes < device->whole_bytes || vpmm_router_is_part(router, number, bytes))
+        return !named && bytes >= device->threshold_bytes &&
+               vpmm_router_malloc_part_warm(router, &wanted, number, address_out);
     return vpmm_heap_malloc_cached(heap, &wanted, address_out);
+}
+
+bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes)
+{
+    return bytes <= vpmm_atomic_load(&router->part_bytes_max) &&
+           !vpmm_router_is_small(router, bytes);
+}
+
+bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
+                                     uint64_t *address_out)
+{
+    struct vpmm_context *context;
+    if (vpmm_atomic_load(&router->is_unconnected) || !router->config->ipc ||
+        vpmm_order_context(router->order, NULL, &context) != VPMM_OK)
+        return false;
+    bury_gone(router);
+    int number = vpmm_context_device(context);
+    const struct device *device = &router->devices[number];
+    struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
+    const struct vpmm_request wanted = {bytes, context, NULL, NULL, NULL};
+    if (!heap || !vpmm_router_is_part(router, number, bytes) || bytes < device->threshold_bytes ||
+        !vpmm_router_malloc_part_warm(router, &wanted, number, address_out))
+        return false;
+    end_with(router, heap, &wanted);
+    return true;
 }
 
 bool vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes, vpmm_stream_handle stream,
@@ -268,6 +303,7 @@ void vpmm_router_counts(struct vpmm_router *router, bool is_async,
         vpmm_heap_counts(vpmm_atomic_load(&router->heaps[i]), &counts);
         counts_out[VPMM_ROUTE_POOL] += counts.direct_hits;
     }
+    counts_out[VPMM_ROUTE_POOL] += vpmm_router_parts_served(router, is_async);
 }
 
 /* ---- memory that may go back ---- */
@@ -278,6 +314,8 @@ bool vpmm_router_relieve(struct vpmm_router *router, int device, struct vpmm_rel
                                                               : vpmm_router_heap(router, device);
     bool could_be_cancelled = vpmm_cancel_hold();
     bool has_room = heap && vpmm_heap_relieve(heap, relief);
+    if (heap && !has_room && relief->bytes)
+        has_room = vpmm_router_offload_yield(router, vpmm_heap_device(heap), relief->bytes);
     vpmm_cancel_restore(could_be_cancelled);
     return has_room;
 }
@@ -303,6 +341,7 @@ bool vpmm_router_limit(struct vpmm_router *router, uint64_t *limit_out, uint64_t
     if (!device->facts.has_vmm || device->is_off)
         return false;
     uint64_t held = heap ? vpmm_heap_held_bytes(heap) : 0;
+    held += vpmm_router_offload_bytes(router, vpmm_context_device(context));
     *limit_out = device->limit_bytes;
     *left_out = held < device->limit_bytes ? device->limit_bytes - held : 0;
     return true;

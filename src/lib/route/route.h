@@ -12,7 +12,9 @@
 #include "config/config.h"
 #include "driver/driver.h"
 #include "heap/heap.h"
+#include "offload/offload.h"
 #include "order/order.h"
+#include "small/small.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -94,11 +96,11 @@ void vpmm_router_neighbours(struct vpmm_router *router, const struct vpmm_neighb
 struct vpmm_route_request {
     uint64_t bytes;
     bool is_async;
-    vpmm_stream_handle stream;    /* async: never NULL, see driver.h */
-    bool names_explicit_pool;     /* a memory pool was named that we do not serve */
-    struct vpmm_mempool *mempool; /* one was named that we do; or NULL */
-    int pool_device;              /* its device */
-    enum vpmm_way *way_out;       /* as in struct vpmm_request */
+    vpmm_stream_handle stream;      /* async: never NULL, see driver.h */
+    bool names_explicit_pool;       /* a memory pool was named that we do not serve */
+    struct vpmm_mempool *mempool;   /* one was named that we do; or NULL */
+    int pool_device;                /* its device */
+    struct vpmm_served *served_out; /* as in struct vpmm_request */
 };
 
 /* Whether every request of so many bytes gets the answer SMALL, whoever asks. No lock, no driver.
@@ -112,6 +114,11 @@ void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_ro
  * be asked of vpmm_router_malloc. */
 bool vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes, vpmm_stream_handle stream,
                              uint64_t *address_out);
+/* The same of a cudaMalloc that shares a page with others. `may_be`: such requests may do so (no
+ * driver). Not beside a capture, nor in a broken context. */
+bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes);
+bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
+                                     uint64_t *address_out);
 /* Serves the request (POOL and an address), or says why the original function must. LIMITED and
  * POOL_LIMIT: nobody is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
@@ -138,8 +145,8 @@ enum vpmm_free_answer vpmm_router_free_anyhow(struct vpmm_router *router, uint64
                                               vpmm_stream_handle handle,
                                               enum vpmm_status *status_out);
 
-/* The region of ours that holds `address`, live or not, and its heap's device. False outside our
- * roots. No lock, no driver. */
+/* The region of ours that holds `address`, live or not, or the small block, and its heap's device.
+ * False outside our roots. No lock, no driver. */
 bool vpmm_router_find(struct vpmm_router *router, uint64_t address,
                       struct vpmm_region_view *view_out, int *device_out);
 
@@ -165,9 +172,17 @@ bool vpmm_router_can_export(struct vpmm_router *router, const struct vpmm_region
  * driver. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_export(struct vpmm_router *router, uint64_t address,
                                                     struct vpmm_exported *exported_out);
-/* The heap that has it, for its leases; NULL: none. */
-struct vpmm_heap *vpmm_router_exporter(struct vpmm_router *router,
-                                       const struct vpmm_exported *exported);
+/* A lease of a block that is exported, as of vpmm_heap_lease: of the whole region that it lies in.
+ * NOT_FOUND: it is not there any more, or was never exported. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_lease(struct vpmm_router *router,
+                                                   const struct vpmm_exported *exported,
+                                                   uint64_t *start_out, uint64_t *end_out);
+/* Ends one of them; no driver. */
+void vpmm_router_unlease(struct vpmm_router *router, const struct vpmm_exported *exported);
+/* Of a leased block: see vpmm_pool_shown_extents. `page_bytes_out` is written if there are any. */
+size_t vpmm_router_leased_extents(struct vpmm_router *router, const struct vpmm_exported *exported,
+                                  uint64_t from, struct vpmm_shown_extent *extents_out, size_t room,
+                                  uint64_t *page_bytes_out);
 /* The devices that shall reach memory of `owner` mapped for `device`: these two first, then those
  * that had a context. At most VPMM_DEVICES_MAX; returns how many. */
 int vpmm_router_devices(struct vpmm_router *router, int device, int owner,
@@ -274,8 +289,53 @@ void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool 
  * costs of one load where no program chose either. */
 void vpmm_router_synchronised(struct vpmm_router *router);
 
+/* The program is about to destroy that stream (driver). */
+void vpmm_router_stream_gone(struct vpmm_router *router, vpmm_stream_handle handle);
+
+/* ---- weights larger than their budget (offloads.c) ---- */
+
+/* The driver that the router was made with. */
+const struct vpmm_driver *vpmm_router_driver(const struct vpmm_router *router);
+
+#define VPMM_OFFLOADS_MAX 16
+struct vpmm_router_offload {
+    struct vpmm_offload *offload;
+    uint32_t place;
+};
+/* vpmm_offload_create on the device of `params->context`: what it holds counts against VPMM_LIMIT,
+ * and the pool gives back what it has free where the device has too little. The ledger and figures
+ * of `params` are filled in here. NOT_SUPPORTED too: there are VPMM_OFFLOADS_MAX already. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_offload_create(struct vpmm_router *router,
+                                                            struct vpmm_offload_params *params,
+                                                            struct vpmm_router_offload *made_out);
+VPMM_MUST_CHECK enum vpmm_status vpmm_router_offload_destroy(struct vpmm_router *router,
+                                                             struct vpmm_router_offload *made);
+/* Of the object in that place, or of the last one there; false: there was none. No lock, no driver;
+ * also from outside. */
+bool vpmm_router_offload_stats(const struct vpmm_router *router, uint32_t place, int *device_out,
+                               struct vpmm_offload_stats *stats_out);
+/* Whether that object has not ended: the figures of one that has stay readable. */
+bool vpmm_router_offload_is_alive(const struct vpmm_router *router, uint32_t place);
+/* Asks the objects on `device` for so much memory: vpmm_offload_yield. Whether any gave some. */
+bool vpmm_router_offload_yield(struct vpmm_router *router, int device, uint64_t bytes);
+/* What all of them hold on `device`. */
+uint64_t vpmm_router_offload_bytes(const struct vpmm_router *router, int device);
+
 /* ---- looking ---- */
 
+/* As vpmm_heap_mempool_figures, with what small blocks count. */
+void vpmm_router_mempool_figures(struct vpmm_router *router, struct vpmm_heap *heap,
+                                 struct vpmm_mempool *mempool,
+                                 struct vpmm_mempool_figures *figures_out);
+/* The figures of the device's small blocks; false: such requests pass through, or get pages. */
+bool vpmm_router_small(struct vpmm_router *router, int device,
+                       struct vpmm_small_figures *figures_out);
+/* The same by classes. */
+bool vpmm_router_small_classes(struct vpmm_router *router, int device,
+                               struct vpmm_small_class classes_out[VPMM_SMALL_CLASSES]);
+/* False where an invariant of them does not hold; true too where one is just changing, because its
+ * thread may never run again. */
+bool vpmm_router_audit_small(struct vpmm_router *router, int device);
 /* The heap of `device`, or NULL if it has none (yet). Any thread, also in a signal handler. */
 struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device);
 /* Requests by answer, all devices. */

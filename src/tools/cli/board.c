@@ -206,6 +206,23 @@ static void write_bar(struct vpmm_sheet *sheet, const struct vpmm_glance *glance
     vpmm_sheet_put(sheet, VPMM_STYLE_PLAIN, "]");
 }
 
+static void write_classes(struct vpmm_sheet *sheet, const struct vpmm_report_device *device)
+{
+    char used[TEXT_BYTES], held[TEXT_BYTES];
+    if (!device->has_small || !device->small.pages)
+        return;
+    vpmm_sheet_line(sheet);
+    vpmm_sheet_put(sheet, VPMM_STYLE_FAINT, "%*s small blocks:", (int)MARGIN, "");
+    for (unsigned i = 0; i < VPMM_SMALL_CLASSES; i++) {
+        const struct vpmm_small_class *class = &device->classes[i];
+        print_bytes(used, class->bytes);
+        print_bytes(held, class->pages * device->page_bytes);
+        if (class->pages)
+            vpmm_sheet_put(sheet, VPMM_STYLE_FAINT, "  %s %" PRIu64 " (%s in %s)",
+                           vpmm_small_class_name(i), class->blocks, used, held);
+    }
+}
+
 static void write_device(struct vpmm_sheet *sheet, const struct vpmm_watched *watched, unsigned i)
 {
     char text[TEXT_BYTES];
@@ -230,6 +247,53 @@ static void write_device(struct vpmm_sheet *sheet, const struct vpmm_watched *wa
     }
     vpmm_sheet_put(sheet, VPMM_STYLE_BOLD, "  %s", watched->now.program);
     write_bar(sheet, &watched->now, i);
+    write_classes(sheet, cell.now);
+}
+
+/* ---- weights ---- */
+
+/* What has grown since the look before, of the object with the same number: they have no names. */
+static struct vpmm_offload_stats weights_grown(const struct vpmm_watched *watched, unsigned i)
+{
+    const struct vpmm_glance *before = &watched->before;
+    struct vpmm_offload_stats grown = watched->now.weights[i].stats;
+    if (!watched->has_before || i >= before->n_weights)
+        return grown;
+    const struct vpmm_offload_stats *old = &before->weights[i].stats;
+    take_off(&grown.passes, old->passes);
+    take_off(&grown.hits, old->hits);
+    take_off(&grown.misses, old->misses);
+    take_off(&grown.copied_bytes, old->copied_bytes);
+    take_off(&grown.pass_ns, old->pass_ns);
+    take_off(&grown.stall_ns, old->stall_ns);
+    take_off(&grown.bound_ns, old->bound_ns);
+    return grown;
+}
+
+static void write_weights(struct vpmm_sheet *sheet, const struct vpmm_watched *watched, unsigned i)
+{
+    const struct vpmm_report_offload *offload = &watched->now.weights[i];
+    const struct vpmm_offload_stats *now = &offload->stats;
+    struct vpmm_offload_stats grown = weights_grown(watched, i);
+    double seconds = watched->seconds > 0 ? watched->seconds : 1;
+    const uint64_t bytes[] = {now->weight_bytes, now->held_bytes, now->budget_bytes,
+                              now->resident_bytes, now->ring_bytes};
+    char texts[5][TEXT_BYTES], copied[TEXT_BYTES], passes[TEXT_BYTES], hits[TEXT_BYTES];
+    char stall[TEXT_BYTES], bound[TEXT_BYTES];
+    for (unsigned k = 0; k < 5; k++)
+        print_bytes(texts[k], bytes[k]);
+    print_bytes(copied, (uint64_t)((double)grown.copied_bytes / seconds));
+    print_rate(passes, (double)grown.passes / seconds);
+    show_share(hits, (double)grown.hits, (double)(grown.hits + grown.misses));
+    show_share(stall, (double)grown.stall_ns, (double)grown.pass_ns);
+    show_share(bound, (double)grown.bound_ns, (double)grown.pass_ns);
+    vpmm_sheet_line(sheet);
+    vpmm_sheet_put(sheet, VPMM_STYLE_BOLD, "%7" PRIu64, watched->pid);
+    vpmm_sheet_put(sheet, VPMM_STYLE_PLAIN,
+                   " %3d weights %s, held %s of %s: resident %s, ring %s; hits %s, copied %s/s, "
+                   "passes/s %s, stalled %s, of the bound %s",
+                   offload->device, texts[0], texts[1], texts[2], texts[3], texts[4], hits, copied,
+                   passes, stall, bound);
 }
 
 /* Why requests were left to CUDA since the last look, if any were. */
@@ -320,6 +384,8 @@ void vpmm_board_write(const struct vpmm_board *board, struct vpmm_sheet *sheet)
         const struct vpmm_watched *watched = board->watched[i];
         for (unsigned k = 0; watched->is_shown && k < watched->now.n_devices; k++)
             write_device(sheet, watched, k);
+        for (unsigned k = 0; watched->is_shown && k < watched->now.n_weights; k++)
+            write_weights(sheet, watched, k);
         if (watched->is_shown) {
             write_reasons(sheet, watched);
             continue;

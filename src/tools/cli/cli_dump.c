@@ -34,9 +34,10 @@ struct request {
 static int show(const struct vpmm_look *look, const struct vpmm_attached *attached, int fd)
 {
     const struct request *request = look->self;
-    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES))
+    bool has_weights = vpmm_report_has_weights(attached->router);
+    if (!has_weights && !vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES))
         return vpmm_cli_fail("dump", "process %" PRIu64 " has no pool yet", look->pid);
-    if (!vpmm_report_has_pool(attached->router, request->device))
+    if (!has_weights && !vpmm_report_has_pool(attached->router, request->device))
         return vpmm_cli_fail("dump", "process %" PRIu64 " has no pool on device %d", look->pid,
                              request->device);
     vpmm_report_dump_to(fd, request->format, look->pid, request->device, attached->router);

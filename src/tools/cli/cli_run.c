@@ -42,6 +42,7 @@ const char vpmm_help_run[] =
     "  --limit SIZE|P%      hold no more than that on a device (VPMM_LIMIT)\n"
     "  --stats[=json|PATH]  statistics at the end (VPMM_STATS), a table on standard error by "
     "itself\n"
+    "                       where the program asked CUDA for no memory, one line says so\n"
     "  --trace FILE         record every call (VPMM_TRACE); %p in FILE is the process id\n"
     "  --free-sync          cudaFree waits, as CUDA's own does (VPMM_FREE_SYNC)\n"
     "  --only NAMES         in these programs only, separated by commas (VPMM_ONLY)\n"
@@ -69,7 +70,7 @@ struct order {
     char *settings[SETTINGS_MAX + 1]; /* "VPMM_NAME=VALUE", NULL behind the last */
     size_t n_settings;
     const char *library;
-    bool is_for_torch, is_verbose, asks_for_help;
+    bool is_for_torch, promises_stats, is_verbose, asks_for_help;
 };
 
 enum {
@@ -167,6 +168,7 @@ static int take_option(struct order *order, int found, const char *name, char **
     case OPTION_FREE_SYNC:
         return add_setting(order, name, strlen(name), "1");
     case OPTION_STATS:
+        order->promises_stats = true;
         return add_setting(order, name, strlen(name), *value ? value : "1");
     case OPTION_SET:
         return add_assignment(order, value);
@@ -223,6 +225,12 @@ static int apply_settings(const struct order *order)
         *equals = 0;
         status = set(order, setting, equals + 1);
         *equals = '=';
+    }
+    if (!status && order->promises_stats) {
+        char number[24];
+        snprintf(number, sizeof number, "%ld", (long)getpid());
+        if (setenv(VPMM_STATS_OF, number, 1))
+            status = vpmm_cli_fail(NAME, "%s", strerror(errno));
     }
     if (!status && order->is_verbose && !getenv("VPMM_LOG"))
         status = set(order, "VPMM_LOG", "info");

@@ -24,12 +24,14 @@ static int show(const struct vpmm_look *look, const struct vpmm_attached *attach
 {
     static struct vpmm_glance glance;
     struct vpmm_report_device devices[VPMM_DEVICES_MAX];
-    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES))
+    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES) &&
+        !vpmm_report_has_weights(attached->router))
         return vpmm_cli_fail("top", "process %" PRIu64 " has no pool yet", look->pid);
     glance.started_ns = attached->header.started_ns;
     memcpy(glance.program, attached->header.program, sizeof glance.program);
     glance.n_cells = *(const unsigned *)look->self;
     vpmm_report_requests(attached->router, &glance.requests);
+    glance.n_weights = vpmm_report_offloads(attached->router, glance.weights);
     glance.n_devices = vpmm_report_devices(attached->router, devices);
     for (unsigned i = 0; i < glance.n_devices; i++) {
         glance.devices[i].figures = devices[i];
@@ -44,7 +46,7 @@ static bool read_glance(int fd, struct vpmm_glance *glance_out)
 {
     ssize_t n = read(fd, glance_out, sizeof *glance_out);
     if (n < (ssize_t)size_of(0) || glance_out->n_devices > VPMM_DEVICES_MAX ||
-        glance_out->n_cells > VPMM_REPORT_CELLS_MAX)
+        glance_out->n_weights > VPMM_OFFLOADS_MAX || glance_out->n_cells > VPMM_REPORT_CELLS_MAX)
         return false;
     for (size_t i = 0; i < sizeof glance_out->program; i++) {
         char c = glance_out->program[i];

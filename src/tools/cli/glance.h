@@ -14,6 +14,8 @@ struct vpmm_glance {
     uint64_t started_ns; /* when its pool's process began, since 1970 */
     char program[64];
     struct vpmm_report_requests requests;
+    unsigned n_weights;
+    struct vpmm_report_offload weights[VPMM_OFFLOADS_MAX];
     unsigned n_cells; /* of each bar */
     unsigned n_devices;
     struct vpmm_glance_device devices[VPMM_DEVICES_MAX];

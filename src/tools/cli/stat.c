@@ -11,8 +11,9 @@ const char vpmm_help_stat[] =
     "usage: vpmm stat PID [--json]\n"
     "\n"
     "Shows the figures of process PID as they are now: what each device's pool has live, held and\n"
-    "free, how its requests were served, and how many were left to CUDA for which reason. The\n"
-    "process notices nothing, whatever it is doing. It must be one of yours.\n"
+    "free, how its requests were served, and how many were left to CUDA for which reason. Blocks\n"
+    "that share pages are told by class, as in dumps. The process notices nothing, whatever it is\n"
+    "doing. It must be one of yours.\n"
     "\n"
     "  --json  one object for programs, as VPMM_STATS=json writes it at exit\n"
     "\n"
@@ -22,7 +23,8 @@ const char vpmm_help_stat[] =
 static int show(const struct vpmm_look *look, const struct vpmm_attached *attached, int fd)
 {
     const bool *is_json = look->self;
-    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES))
+    if (!vpmm_report_has_pool(attached->router, VPMM_REPORT_ALL_DEVICES) &&
+        !vpmm_report_has_weights(attached->router))
         return vpmm_cli_fail("stat", "process %" PRIu64 " has no pool yet", look->pid);
     vpmm_report_stats_to(fd, *is_json, &attached->process, attached->router);
     return 0;

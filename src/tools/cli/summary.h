@@ -84,7 +84,8 @@ struct vpmm_summary {
     struct vpmm_summary_count sizes[VPMM_SUMMARY_SIZES], lives[VPMM_SUMMARY_LIVES];
     struct vpmm_summary_path paths[VPMM_SUMMARY_PATHS];
     struct vpmm_summary_times mallocs, frees, host_waits, stream_waits;
-    struct vpmm_summary_count pool[VPMM_TRACE_KINDS]; /* grow, stitch, unmap, release */
+    struct vpmm_summary_count
+        pool[VPMM_TRACE_KINDS]; /* grow, stitch, unmap, release; of weights, too */
     struct vpmm_summary_call slowest[VPMM_SUMMARY_SLOWEST];
     unsigned n_slowest;
     struct vpmm_summary_span spans[VPMM_SUMMARY_SPANS];

@@ -208,6 +208,19 @@ static void print_pool(const struct vpmm_summary *summary)
     putchar('}');
 }
 
+static void print_weights(const struct vpmm_summary *summary)
+{
+    static const char *const words[] = {"load", "evict", "pass"};
+    printf(",\n \"weights\": {");
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+        const struct vpmm_summary_count *count = &summary->pool[VPMM_TRACE_WEIGHTS_LOAD + i];
+        printf("%s\"%s\": {\"times\": %llu", i ? ", " : "", words[i], (unsigned long long)count->n);
+        print_number("bytes", count->bytes);
+        putchar('}');
+    }
+    putchar('}');
+}
+
 void vpmm_summary_print_json(const struct vpmm_summary *summary,
                              const struct vpmm_trace_facts *facts, const char *name)
 {
@@ -222,6 +235,8 @@ void vpmm_summary_print_json(const struct vpmm_summary *summary,
     print_times("stream_waits", &summary->stream_waits);
     print_paths(summary);
     print_pool(summary);
+    if (summary->pool[VPMM_TRACE_WEIGHTS_PASS].n || summary->pool[VPMM_TRACE_WEIGHTS_LOAD].n)
+        print_weights(summary);
     print_slowest(summary);
     print_blocks("at_end", &summary->at_end);
     puts("}");

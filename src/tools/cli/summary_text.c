@@ -253,6 +253,17 @@ static void print_calls(const struct vpmm_summary *summary)
     }
 }
 
+static void print_weights(const struct vpmm_summary *summary)
+{
+    static const char *const words[] = {"loaded", "evicted", "passes, copied in them"};
+    const struct vpmm_summary_count *counts = &summary->pool[VPMM_TRACE_WEIGHTS_LOAD];
+    if (!counts[0].n && !counts[2].n)
+        return;
+    puts("\nWeights");
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)
+        printf("  %-44s %9llu %10s\n", words[i], llu(counts[i].n), size_of(counts[i].bytes).text);
+}
+
 static void print_slowest(const struct vpmm_summary *summary)
 {
     if (summary->n_slowest == 0)
@@ -278,6 +289,7 @@ void vpmm_summary_print(const struct vpmm_summary *summary, const struct vpmm_tr
     print_sizes(summary);
     print_lives(summary);
     print_calls(summary);
+    print_weights(summary);
     print_slowest(summary);
     print_blocks(summary, &summary->at_end, "Still live at the end");
 }

@@ -98,7 +98,7 @@ static bool peers_allow(const struct sim *sim, const struct mapping *mapping,
 {
     for (size_t i = 0; i < n; i++)
         if (accesses[i].location.id != mapping->handle->device && !sim->config.has_peers)
-            return false;
+            return mapping->handle->is_host;
     return true;
 }
 

@@ -82,8 +82,11 @@ static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, 
         plain->pool = pool;
         sim->n_async++;
     }
-    CUresult result = stream->capture == NULL ? stream_touch(sim, stream, "cuMemAllocAsync")
-                                              : alloc_captured(sim, stream, plain);
+    CUresult result = CUDA_SUCCESS;
+    if (stream->capture != NULL)
+        result = alloc_captured(sim, stream, plain);
+    else if (!returned_take(pool, stream, bytes))
+        result = stream_touch(sim, stream, "cuMemAllocAsync");
     if (result == CUDA_SUCCESS)
         *address_out = plain->address;
     else
@@ -138,7 +141,11 @@ static CUresult free_async(struct sim *sim, CUdeviceptr address, CUstream handle
     if (stream->capture != NULL)
         return free_captured(sim, stream, plain);
     struct work work = {.kind = WORK_FREE, .name = "cuMemFreeAsync", .plain = plain};
-    TRY(stream_queue(sim, stream, &work, NULL));
+    struct op *op;
+    TRY(stream_queue(sim, stream, &work, &op));
+    if (plain->pool != NULL && plain->graph == NULL)
+        returned_add(plain->pool, op, plain->bytes);
+    op_drop(op);
     plain_part(plain);
     return CUDA_SUCCESS;
 }

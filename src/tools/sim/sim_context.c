@@ -295,6 +295,8 @@ CUresult sim_ctx_synchronize_of(struct sim *sim, CUcontext handle)
         result = capture_unsafe(sim, "cuCtxSynchronize");
     if (result == CUDA_SUCCESS)
         result = op_wait_context(sim, context);
+    if (result == CUDA_SUCCESS)
+        returned_forget(sim, context_root(context), NULL);
     return call_leave(sim, "cuCtxSynchronize", result);
 }
 

@@ -243,6 +243,8 @@ CUresult sim_event_synchronize(struct sim *sim, CUevent handle)
     if (result == CUDA_SUCCESS && event->op != NULL) {
         struct op *op = op_hold(event->op);
         result = op_wait_one(sim, op);
+        if (result == CUDA_SUCCESS)
+            returned_forget(sim, NULL, op->stream);
         op_drop(op);
     }
     return call_leave(sim, "cuEventSynchronize", result);

@@ -128,6 +128,7 @@ static void lists_finish(struct sim *sim)
     while (sim->pools != NULL) {
         struct pool *pool = sim->pools;
         sim->pools = pool->next;
+        returned_end(pool);
         free(pool);
     }
     while (sim->host_ranges != NULL) {

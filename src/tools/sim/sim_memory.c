@@ -163,6 +163,8 @@ static CUresult prop_check(const struct sim *sim, const CUmemAllocationProp *pro
 {
     if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return prop->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->location.id < 0 || prop->location.id >= sim->config.n_devices)
@@ -176,9 +178,11 @@ static CUresult create(struct sim *sim, uint64_t bytes, const CUmemAllocationPro
     TRY(prop_check(sim, prop));
     if (!is_whole(sim, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!device_charge(sim, prop->location.id, bytes))
+    bool is_host = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    if (!is_host && !device_charge(sim, prop->location.id, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct handle *handle = allocate(sizeof *handle);
+    handle->is_host = is_host;
     handle->device = prop->location.id;
     handle->prop = *prop;
     handle->held = 1;
@@ -203,7 +207,7 @@ static void handle_end_if_unused(struct sim *sim, struct handle *handle)
 {
     if (handle->held != 0 || handle->n_mapped != 0)
         return;
-    if (!handle->is_imported)
+    if (!handle->is_imported && !handle->is_host)
         device_refund(sim, handle->device, handle->store.bytes);
     store_finish(&handle->store);
     sim->n_handles--;

@@ -8,6 +8,7 @@
 #include "sim/engine.h"
 
 struct context;
+struct stream;
 struct graph;
 struct pool;
 
@@ -37,6 +38,7 @@ struct handle {
     int device;
     CUmemAllocationProp prop;
     bool is_imported; /* another process's memory: that is charged for it */
+    bool is_host;     /* in host memory: no device is charged, and each can reach it */
     unsigned held;
     uint64_t n_mapped;
     struct store store;
@@ -78,6 +80,13 @@ struct plain {
     int opened_process;
 };
 
+/* What one stream has given back to a pool, and no synchronisation has told of. */
+struct returned {
+    struct op *last; /* its last free; counted */
+    uint64_t bytes;
+    struct returned *next;
+};
+
 struct pool {
     uint64_t handle;
     int device;
@@ -90,6 +99,7 @@ struct pool {
     uint64_t n_live;
     unsigned readers, writers;
     uint64_t reuse_flags[3];
+    struct returned *returned;
     struct pool *next;
 };
 
@@ -158,6 +168,12 @@ struct pool *pool_new(struct sim *sim, int device, bool is_default);
 CUresult pool_take(struct sim *sim, struct pool *pool, uint64_t bytes);
 CUresult pool_of(struct sim *sim, CUmemoryPool handle, struct pool **pool_out);
 void pool_end_if_unused(struct sim *sim, struct pool *pool);
+void returned_add(struct pool *pool, struct op *op, uint64_t bytes);
+/* Whether the stream takes what it gave back itself. */
+bool returned_take(struct pool *pool, const struct stream *stream, uint64_t bytes);
+/* A synchronisation has told of it: of one stream's, or, where that is NULL, of the context's. */
+void returned_forget(struct sim *sim, const struct context *context, const struct stream *stream);
+void returned_end(struct pool *pool);
 /* The pinned range that holds `address`, or NULL. */
 const struct host_range *host_range_of(struct sim *sim, uintptr_t address);
 bool host_is_pinned(struct sim *sim, uintptr_t address, size_t bytes);

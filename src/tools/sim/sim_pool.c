@@ -121,6 +121,7 @@ void pool_end_if_unused(struct sim *sim, struct pool *pool)
             *at = pool->next;
             break;
         }
+    returned_end(pool);
     free(pool);
 }
 

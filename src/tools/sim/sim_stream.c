@@ -250,8 +250,10 @@ CUresult sim_stream_synchronize(struct sim *sim, CUstream handle)
         result = ask(sim, stream, "cuStreamSynchronize");
     if (result == CUDA_SUCCESS)
         result = stream_wait_tail(sim, stream);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        returned_forget(sim, NULL, stream);
         op_run_markers(sim, stream->records);
+    }
     return call_leave(sim, "cuStreamSynchronize", result);
 }
 

@@ -364,6 +364,7 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
         .capture_relax = capture_relax,
         .capture_restore = capture_restore,
     };
+    sim_table_fill_host(driver_out);
     if (sim_config(sim)->driver_version < 12050)
         driver_out->event_record_context = NULL;
     if (sim_config(sim)->driver_version < 12000) {

@@ -11,6 +11,8 @@
 /* Fills `driver_out` with operations on `sim`, which must outlive it. What the configured driver
  * version lacks is NULL. */
 void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out);
+/* Its part: streams of our own, copies and host memory. */
+void sim_table_fill_host(struct vpmm_driver *driver);
 /* The translation of codes that the seam asks for. */
 enum vpmm_status sim_table_status(CUresult code);
 

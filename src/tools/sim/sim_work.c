@@ -147,6 +147,8 @@ static CUresult copy(struct sim *sim, struct work *work, CUstream handle, bool w
         work->bytes = blob_new((const void *)(uintptr_t)work->from, work->n_bytes);
     bool pageable_to = !space_is_device(work->to) && !host_is_pinned(sim, work->to, work->n_bytes);
     TRY(stream_queue(sim, stream, work, &op));
+    /* The host does not wait for a copy on the device (measured: test/programs/copies.c). */
+    wait = wait && (!space_is_device(work->to) || !space_is_device(work->from));
     CUresult result = CUDA_SUCCESS;
     if (op != NULL && (wait || pageable_to))
         result = op_wait_one(sim, op);

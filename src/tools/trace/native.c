@@ -105,8 +105,8 @@ static const struct vpmm_trace_entry *take_entry(struct vpmm_trace_reader *reade
 static bool is_sound(const struct vpmm_trace_entry *entry)
 {
     bool may_be_any = entry->flags & VPMM_TRACE_IS_FAILED;
-    return entry->kind < VPMM_TRACE_THREAD && entry->ns <= BYTES_MOST &&
-           (may_be_any || entry->bytes <= BYTES_MOST);
+    return entry->kind != VPMM_TRACE_THREAD && entry->kind < VPMM_TRACE_KINDS &&
+           entry->ns <= BYTES_MOST && (may_be_any || entry->bytes <= BYTES_MOST);
 }
 
 static void fill_window(struct vpmm_trace_reader *reader, struct sequence *sequence)

@@ -86,6 +86,12 @@ static const char *call_text(const struct vpmm_trace_entry *entry)
         return "wait on the host";
     case VPMM_TRACE_STREAM_WAIT:
         return "wait on the device";
+    case VPMM_TRACE_WEIGHTS_LOAD:
+        return "load weights";
+    case VPMM_TRACE_WEIGHTS_EVICT:
+        return "evict weights";
+    case VPMM_TRACE_WEIGHTS_PASS:
+        return "end of a pass";
     case VPMM_TRACE_NOTHING:
     case VPMM_TRACE_FIGURES:
     case VPMM_TRACE_THREAD:
@@ -102,10 +108,11 @@ static void put_call(struct vpmm_trace_writer *writer, const struct vpmm_trace_i
     vpmm_trace_output_format(&writer->output,
                              ",\"name\":\"%s\",\"cat\":\"call\",\"dur\":%u.%03u,\"args\":{"
                              "\"bytes\":%llu,\"address\":\"0x%llx\",\"device\":%u,\"stream\":%llu,"
-                             "\"path\":%u,\"failed\":%s}}",
+                             "\"path\":%u,\"rung\":%u,\"failed\":%s}}",
                              call_text(entry), entry->duration_ns / 1000, entry->duration_ns % 1000,
                              (unsigned long long)entry->bytes, (unsigned long long)entry->address,
                              entry->device, (unsigned long long)entry->stream, entry->path,
+                             (unsigned)entry->flags >> VPMM_TRACE_RUNG_SHIFT,
                              entry->flags & VPMM_TRACE_IS_FAILED ? "true" : "false");
 }
 

@@ -32,6 +32,7 @@ struct native {
     int fd;
     uint64_t n_chunks;
     uint64_t moment_ns, thread; /* of the item before */
+    bool has_weights;
     struct lane lanes[LANES];
 };
 
@@ -131,6 +132,7 @@ static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *
     if (item->is_made_up)
         return;
     const struct vpmm_trace_entry entry = in_order(native, item);
+    native->has_weights |= entry.kind > VPMM_TRACE_THREAD;
     add(writer, lane_for(writer, item->thread), &entry);
 }
 
@@ -139,7 +141,8 @@ static void end(struct vpmm_trace_writer *writer)
     struct native *native = writer->state;
     const struct vpmm_trace_facts *facts = &writer->facts;
     struct vpmm_trace_header header = {.magic = VPMM_TRACE_MAGIC,
-                                       .version = VPMM_TRACE_VERSION,
+                                       .version = native->has_weights ? VPMM_TRACE_VERSION
+                                                                      : VPMM_TRACE_VERSION_PLAIN,
                                        .header_bytes = VPMM_TRACE_HEADER_BYTES,
                                        .chunk_bytes = VPMM_TRACE_CHUNK_BYTES,
                                        .entry_bytes = sizeof(struct vpmm_trace_entry),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* behind API: how long a free of 64 MiB takes while a kernel of 50 ms runs on a non-blocking
+/* behind API BYTES: how long a free of so much takes while a kernel of 50 ms runs on a non-blocking
  * stream. */
 #include "bench.cuh"
 
@@ -8,10 +8,11 @@ int main(int argc, char **argv)
     constexpr int N_FREES = 11;
     begin();
     Allocator allocator(word_at(argc, argv, 1));
+    size_t bytes = static_cast<size_t>(number_at(argc, argv, 2));
     cudaStream_t stream = stream_make(cudaStreamNonBlocking);
     Times frees;
     for (int i = 0; i < N_FREES; i++) {
-        void *p = allocator.allocate(64 * MIB, stream);
+        void *p = allocator.allocate(bytes, stream);
         MUST(cudaDeviceSynchronize());
         use(p, 50e3, stream);
         double start_ns = now_ns();

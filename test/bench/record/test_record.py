@@ -16,7 +16,7 @@ LIST = os.path.join(HERE, "preload", "api.def")
 # Without times and durations; addresses and streams by the order in which they appear.
 EXPECTED = [
     f"A a {3 * MIB} - s",
-    f"A b {4 * MIB} one a", "K one", "E 1 one", "W 1 two", f"A c {8 * MIB} two a", "K two", "F b two a", "F c two a",
+    f"A b {4 * MIB} one a", "K one", "E 1 one", "W 1 two", "A c 512 two a", "K two", "F b two a", "F c two a",
     "K one",
     f"A d {5 * MIB} own a", "F a - s",
 ]

@@ -11,6 +11,7 @@
 
 #define MUST(call) must((call) == CUDA_SUCCESS)
 #define MIB ((size_t)1 << 20)
+#define SMALL_BYTES 512
 
 typedef CUresult malloc_async_fn(CUdeviceptr *address_out, size_t bytes, CUstream stream);
 typedef CUresult look_up_fn(const char *symbol, void **function_out, int version, cuuint64_t flags,
@@ -36,7 +37,7 @@ static malloc_async_fn *look_up(const char *name, cuuint64_t flags)
     return function;
 }
 
-/* Two streams, an order between them, and a free on the other one. */
+/* Two streams, an order between them, a small request, and a free on the other one. */
 static void use_streams(CUstream one, CUstream two)
 {
     CUdeviceptr a, b;
@@ -47,7 +48,7 @@ static void use_streams(CUstream one, CUstream two)
     MUST(cuMemcpyHtoDAsync(a, word, sizeof word, one));
     MUST(cuEventRecord(event, one));
     MUST(cuStreamWaitEvent(two, event, 0));
-    MUST(look_up("cuMemAllocAsync", CU_GET_PROC_ADDRESS_DEFAULT)(&b, 8 * MIB, two));
+    MUST(look_up("cuMemAllocAsync", CU_GET_PROC_ADDRESS_DEFAULT)(&b, SMALL_BYTES, two));
     MUST(cuMemcpyDtoDAsync(b, a, sizeof word, two));
     MUST(cuMemFreeAsync(a, two));
     MUST(cuMemFreeAsync(b, two));

@@ -10,6 +10,7 @@
  * read b|o I OFFSET         the byte there
  * range b|o I OFFSET        code, whether the base is right, and the bytes of cuMemGetAddressRange
  * ipc b|o I                 IS_LEGACY_CUDA_IPC_CAPABLE
+ * mapping o I               whether MAPPING_BASE_ADDR and MAPPING_SIZE hold it
  * context o I               whether CU_POINTER_ATTRIBUTE_CONTEXT is the current context
  * overlaps I K              whether blocks I and K have addresses in common
  * taken I                  whether the next block as large as I lies elsewhere (it is freed at
@@ -133,6 +134,19 @@ static void tell_context(const struct piece *piece)
     printf("%d %d\n", (int)result, context == current);
 }
 
+static void tell_mapping(const struct piece *piece)
+{
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    CUresult result =
+        cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, piece->address);
+    if (!result)
+        result = cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, piece->address);
+    printf("%d %d\n", (int)result,
+           base <= piece->address && base % (2 * MIB) == 0 && bytes % (2 * MIB) == 0 &&
+               piece->address + piece->bytes <= base + bytes);
+}
+
 static bool overlap(const struct piece *one, const struct piece *other)
 {
     return one->address < other->address + other->bytes &&
@@ -215,6 +229,8 @@ static void act(char **words)
         range(&pieces[a], b);
     else if (strcmp(name, "ipc") == 0)
         tell_ipc(&pieces[a]);
+    else if (strcmp(name, "mapping") == 0)
+        tell_mapping(&pieces[a]);
     else if (strcmp(name, "context") == 0)
         tell_context(&pieces[a]);
     else if (strcmp(name, "overlaps") == 0)

@@ -58,7 +58,7 @@ void assert_defaults(void)
     assert_int_equal(config.limit.value, 0);
     assert_int_equal(config.idle_ms, 0);
     assert_int_equal(config.decay_ms, 2500);
-    assert_false(config.free_sync);
+    assert_int_equal(config.free_sync, VPMM_FREE_SYNC_SMALL);
     assert_true(config.ipc);
     assert_false(config.ipc_refuses_shared);
     assert_false(config.disable);

@@ -107,7 +107,7 @@ static void words(void **state)
     for (unsigned i = 0; i < 4; i++) {
         (void)snprintf(variable, sizeof variable, "VPMM_FREE_SYNC=%s", on[i]);
         read_well(variable);
-        assert_true(config.free_sync);
+        assert_int_equal(config.free_sync, VPMM_FREE_SYNC_ALWAYS);
         assert_false(config.disable);
         (void)snprintf(variable, sizeof variable, "VPMM_DISABLE=%s", on[i]);
         read_well(variable);
@@ -118,7 +118,12 @@ static void words(void **state)
         (void)snprintf(variable, sizeof variable, "VPMM_DISABLE=%s", off[i]);
         read_well(variable);
         assert_defaults();
+        (void)snprintf(variable, sizeof variable, "VPMM_FREE_SYNC=%s", off[i]);
+        read_well(variable);
+        assert_int_equal(config.free_sync, VPMM_FREE_SYNC_NEVER);
     }
+    read_well("VPMM_FREE_SYNC=small");
+    assert_int_equal(config.free_sync, VPMM_FREE_SYNC_SMALL);
     read_well("VPMM_DUMP_SIGNAL=USR2");
     assert_int_equal(config.dump_signal, SIGUSR2);
     read_well("VPMM_DUMP_SIGNAL=none");
@@ -231,7 +236,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_PAGE_SIZE", "2 MiB"},  {"VPMM_LOG", "none"},        {"VPMM_DUMP", "/tmp/x"},
         {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},       {"VPMM_ONLY", "not active"},
         {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},   {"VPMM_DUMP_SIGNAL", "USR1"},
-        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "0"},     {"VPMM_SPARE", "18%"},
+        {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "small"}, {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
         {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"}, {"VPMM_IPC_SHARED", "warn"},
         {"VPMM_DECAY_MS", "2500"},    {"VPMM_DUMP_MAX", "64 MiB"}, {"VPMM_STREAM_WAITS", "0"},

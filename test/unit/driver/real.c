@@ -67,6 +67,9 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
         (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
         (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
          real.has_fd) ||
+        (attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED && real.has_host) ||
+        (attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED &&
+         real.has_host) ||
         (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED && real.has_rdma);
     return CUDA_SUCCESS;
 }
@@ -233,6 +236,12 @@ static CUresult on_event(CUevent event)
     return (uintptr_t)event == 9 ? answer() : CUDA_ERROR_INVALID_HANDLE;
 }
 
+static CUresult event_elapsed_time(float *ms, CUevent begin, CUevent end)
+{
+    *ms = 2.5F;
+    return on_event(begin) ? CUDA_ERROR_INVALID_HANDLE : on_event(end);
+}
+
 static CUresult event_record(CUevent event, CUstream stream)
 {
     return stream ? on_event(event) : CUDA_ERROR_INVALID_HANDLE;
@@ -252,6 +261,40 @@ static CUresult exchange_mode(CUstreamCaptureMode *mode)
     real.mode = *mode;
     *mode = old;
     return CUDA_SUCCESS;
+}
+
+static CUresult stream_create(CUstream *stream, unsigned flags)
+{
+    *stream = (CUstream)(uintptr_t)(flags == CU_STREAM_NON_BLOCKING ? 21 : 0);
+    return answer();
+}
+
+static CUresult stream_destroy(CUstream stream)
+{
+    return (uintptr_t)stream == 21 ? answer() : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    return to && from && bytes && stream ? answer() : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult host_register(void *memory, size_t bytes, unsigned flags)
+{
+    real.host_flags = flags;
+    return memory && bytes ? answer() : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult on_host(void *memory)
+{
+    return memory ? answer() : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult host_alloc(void **memory, size_t bytes, unsigned flags)
+{
+    real.host_flags = flags;
+    *memory = &real;
+    return bytes ? answer() : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Assignments instead of casts: a function of another type than the driver's does not compile. */
@@ -290,8 +333,16 @@ static const struct vpmm_cuda functions = {
     .real_cuEventRecord = event_record,
     .real_cuEventQuery = on_event,
     .real_cuEventSynchronize = on_event,
+    .real_cuEventElapsedTime = event_elapsed_time,
     .real_cuCtxRecordEvent = ctx_record_event,
     .real_cuThreadExchangeStreamCaptureMode = exchange_mode,
+    .real_cuStreamCreate = stream_create,
+    .real_cuStreamDestroy_v2 = stream_destroy,
+    .real_cuMemcpyHtoDAsync_v2 = copy_in,
+    .real_cuMemHostRegister_v2 = host_register,
+    .real_cuMemHostUnregister = on_host,
+    .real_cuMemHostAlloc = host_alloc,
+    .real_cuMemFreeHost = on_host,
 };
 
 #define NAME(name, type, required) {#name, required, offsetof(struct vpmm_cuda, real_##name)},

@@ -17,7 +17,9 @@ struct real {
     uintptr_t asked_in;  /* the context that was current in the last call that needs one */
     const char *missing;
     bool has_fd, has_rdma, is_strict; /* strict: creates only extents without extras */
-    uintptr_t unknown;                /* a handle whose properties cannot be had */
+    bool has_host; /* reads registered mappings, and maps extents in host memory */
+    unsigned host_flags;
+    uintptr_t unknown; /* a handle whose properties cannot be had */
     int n_creates, n_releases, n_id_questions, n_context_questions;
     unsigned stream_flags;
     CUmemAllocationProp properties;

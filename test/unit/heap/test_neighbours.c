@@ -73,7 +73,7 @@ static void what_they_give_serves_the_request(void **state)
     CUstream streams[] = {NULL, stream};
     uint64_t p = fixture_malloc(&f, 50, streams[0]);
     assert_int_equal(neighbour.n_asked, 1);
-    assert_int_equal(neighbour.asked_bytes, 50 * f.page_bytes);
+    assert_int_equal(neighbour.asked_bytes, (50 - 24 + 1) * f.page_bytes);
     fixture_free(&f, p, streams[0]);
     fixture_cycle(&f, 60, streams[1]);
     assert_int_equal(neighbour.n_asked, 1);
@@ -89,6 +89,16 @@ static void where_they_give_nothing_the_request_fails(void **state)
     assert_int_equal(fixture_totals(&f).held_pages, 0);
     fixture_cycle(&f, 24, stream);
     assert_int_equal(neighbour.n_asked, 1);
+}
+
+static void where_the_device_has_nothing_they_are_asked_for_all(void **state)
+{
+    uint64_t p;
+    assert_int_equal(tear_down(state), 0);
+    set_up_with(64, 0);
+    neighbour.gives = false;
+    assert_int_equal(fixture_try_malloc(&f, 9, stream, &p), VPMM_NO_MEMORY);
+    assert_int_equal(neighbour.asked_bytes, 9 * f.page_bytes);
 }
 
 static void nobody_is_asked_while_ones_own_memory_will_do(void **state)
@@ -120,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_they_give_serves_the_request),
         TEST(where_they_give_nothing_the_request_fails),
+        TEST(where_the_device_has_nothing_they_are_asked_for_all),
         TEST(nobody_is_asked_while_ones_own_memory_will_do),
         TEST(at_the_limit_nobody_is_asked),
     };

@@ -59,11 +59,40 @@ static void test_waits_for_the_context(void **state)
     fixture_teardown(&f);
 }
 
+static void wait_for(struct fixture *f, CUstream stream)
+{
+    struct vpmm_proof proof;
+    vpmm_order_prove_stream(f->order, (vpmm_stream_handle)(void *)stream, &proof);
+    assert_int_equal(sim_stream_synchronize(f->sim, stream), CUDA_SUCCESS);
+    vpmm_order_proven(f->order, &proof);
+}
+
+/* Nor is an event recorded for a batch that is still open then. */
+static void test_an_open_batch_that_is_proven_complete(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_cache(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    /* A stream's first free has an event of its own. */
+    fixture_cycle(&f, PAGES, a);
+    uint64_t p = fixture_malloc(&f, PAGES, a);
+    uint64_t n_records = fixture_records(&f);
+    fixture_free(&f, p, a);
+    wait_for(&f, a);
+    assert_int_equal(fixture_malloc(&f, PAGES, b), p);
+    assert_int_equal(fixture_records(&f), n_records);
+    fixture_free(&f, p, b);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits_for_streams),
         cmocka_unit_test(test_waits_for_the_context),
+        cmocka_unit_test(test_an_open_batch_that_is_proven_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,6 +183,7 @@ static void test_legacy_stream_orders_nothing_for_a_request(void **state)
     struct vpmm_heap_counts counts;
     vpmm_heap_counts(f.heap, &counts);
     assert_int_equal(counts.stream_waits, 0);
+    assert_int_equal(counts.rungs[VPMM_RUNG_POLL], 1);
     assert_int_equal(sim_stream_synchronize(f.sim, a), CUDA_SUCCESS);
     fixture_free(&f, q, CU_STREAM_LEGACY);
     fixture_teardown(&f);
@@ -199,6 +200,7 @@ static void test_legacy_stream_waits_at_last(void **state)
     struct vpmm_heap_counts counts;
     vpmm_heap_counts(f.heap, &counts);
     assert_int_equal(counts.stream_waits, 1);
+    assert_int_equal(counts.rungs[VPMM_RUNG_DEVICE_WAIT], 1);
     held.gate = true;
     fixture_free(&f, q, CU_STREAM_LEGACY);
     fixture_teardown(&f);

@@ -96,7 +96,7 @@ static void what_is_open_is_found(void **state)
     for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++)
         assert_int_equal(vpmm_ipc_find(importer, places[i].at, &import), places[i].place);
     assert_int_equal(import.address, address);
-    assert_int_equal(import.granular_bytes, (block.bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+    assert_int_equal(import.granule_bytes, 2 * MIB);
     assert_int_equal(import.context_id, opener.context_id);
     assert_int_equal(vpmm_ipc_close(importer, address, wait_for_work, NULL), VPMM_OK);
     assert_int_equal(vpmm_ipc_find(importer, address, &import), VPMM_IPC_ELSEWHERE);

@@ -9,9 +9,9 @@ int main(int argc, char **argv)
 {
     const char *what = argc == 2 ? argv[1] : "";
     if (strcmp(what, "dump") == 0)
-        vpmm_dump_json(STDOUT_FILENO, SHOWN_PID, show_devices, 2);
+        vpmm_dump_json(STDOUT_FILENO, SHOWN_PID, &show_dump);
     else if (strcmp(what, "nothing") == 0)
-        vpmm_dump_json(STDOUT_FILENO, SHOWN_PID, NULL, 0);
+        vpmm_dump_json(STDOUT_FILENO, SHOWN_PID, &(struct vpmm_dump){0});
     else if (strcmp(what, "stats") == 0)
         vpmm_stats_json(STDOUT_FILENO, &show_stats);
     else

@@ -41,11 +41,22 @@ static const struct vpmm_dump_row show_some[] = {
 static const struct show_rows show_all = {show_some, sizeof show_some / sizeof show_some[0]};
 static const struct show_rows show_none = {NULL, 0};
 
+static const struct vpmm_class_row show_classes[] = {
+    {"fine", 11, 1000000, 512000000, 3145728, {1, 2, 3, 5}},
+    {"wide", 7, 3, 14000000, 524288, {0, 0, 0, 7}},
+};
+
 static const struct vpmm_dump_device show_devices[] = {
     {0, GIB, 17 * GIB, 8193 * GIB, 5 * GIB, 6 * GIB, 8176 * GIB, 2 * GIB, 3 * GIB, GIB, 20 * GIB,
-     15, 17, &show_all, show_next},
-    {3, 2097152, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, &show_none, show_next},
+     15, 17, show_classes, 2, &show_all, show_next},
+    {3, 2097152, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, &show_none, show_next},
 };
+
+static const struct vpmm_dump_weights show_weights[] = {
+    {3, 40 * GIB, 12 * GIB, 11 * GIB, 9 * GIB, 2 * GIB, GIB, 300 * GIB, 70, 30, 5000000, 40000,
+     4900000},
+};
+static const struct vpmm_dump show_dump = {show_devices, 2, show_weights, 1};
 
 static const struct vpmm_stats_row show_device_rows[] = {
     {"live_bytes", "live", 5 * GIB, true, 0},
@@ -60,14 +71,23 @@ static const struct vpmm_stats_row show_no_requests[] = {
     {"POOL", "served by the pool", 0, false, 0},
 };
 static const struct vpmm_stats_group show_stats_devices[] = {
-    {NULL, 0, show_device_rows, 2},
-    {NULL, 1, NULL, 0},
+    {NULL, 0, show_device_rows, 2, show_classes, 2},
+    {NULL, 1, NULL, 0, NULL, 0},
 };
 static const struct vpmm_stats_group show_stats_requests[] = {
-    {"cudaMalloc", 0, show_request_rows, 3},
-    {"cudaMallocAsync", 0, show_no_requests, 1},
+    {"cudaMalloc", 0, show_request_rows, 3, NULL, 0},
+    {"cudaMallocAsync", 0, show_no_requests, 1, NULL, 0},
 };
-static const struct vpmm_stats show_stats = {
-    SHOWN_PID, "a \"program\"\n\xff", show_stats_devices, show_stats_requests, 2, 2};
+static const struct vpmm_stats_group show_stats_weights[] = {
+    {NULL, 1, show_device_rows, 2, NULL, 0},
+};
+static const struct vpmm_stats show_stats = {SHOWN_PID,
+                                             "a \"program\"\n\xff",
+                                             show_stats_devices,
+                                             show_stats_requests,
+                                             2,
+                                             2,
+                                             show_stats_weights,
+                                             1};
 
 #endif

@@ -14,6 +14,19 @@
 static const char expected_dump[] =
     "vpmm device 0: [4][-6][1][*10][z2][?3][...] [!1]\n"
     "vpmm device 3: \n"
+    "weights of device 3\n"
+    "  weights             42949672960  40 GiB\n"
+    "  budget              12884901888  12 GiB\n"
+    "  held                11811160064  11 GiB\n"
+    "  resident             9663676416  9 GiB\n"
+    "  ring                 2147483648  2 GiB\n"
+    "  direct               1073741824  1 GiB\n"
+    "  copied             322122547200  300 GiB\n"
+    "  hits                         70\n"
+    "  misses                       30\n"
+    "  timed, ns               5000000\n"
+    "  stalled, ns               40000\n"
+    "  bound, ns               4900000\n"
     "device 0\n"
     "  page size            1073741824  1 GiB\n"
     "  held                18253611008  17 GiB\n"
@@ -27,6 +40,12 @@ static const char expected_dump[] =
     "  limit               21474836480  20 GiB\n"
     "  extents                      15\n"
     "  mappings                     17\n"
+    "  small blocks       pages      blocks   requested bytes        free bytes  full: to 1/4"
+    "    to 1/2    to 3/4      more\n"
+    "  fine                  11     1000000         512000000           3145728             1"
+    "         2         3         5\n"
+    "  wide                   7           3          14000000            524288             0"
+    "         0         0         7\n"
     "  address             state           pages   requested bytes      stream  fence\n"
     "  0x00007f0000000000  live                4        4294967291           7  complete\n"
     "  0x00007f0100000000  free                6                 0           9  stream 12\n"
@@ -56,7 +75,7 @@ static void text_shows_notation_metrics_and_every_region(void **state)
 {
     (void)state;
     int fd = capture_open();
-    vpmm_dump_text(fd, show_devices, 2);
+    vpmm_dump_text(fd, &show_dump);
     assert_string_equal(capture_text(fd), expected_dump);
     (void)close(fd);
 }
@@ -65,7 +84,7 @@ static void text_without_devices_says_so(void **state)
 {
     (void)state;
     int fd = capture_open();
-    vpmm_dump_text(fd, NULL, 0);
+    vpmm_dump_text(fd, &(struct vpmm_dump){0});
     assert_string_equal(capture_text(fd), "vpmm: no device has a pool yet\n");
     (void)close(fd);
 }
@@ -89,7 +108,7 @@ static void assert_notation(const char *marks, bool roots_touch, const char *exp
     const struct vpmm_dump_device device = {
         .device = 1, .page_bytes = GIB, .self = &walk, .next = show_next};
     int fd = capture_open();
-    vpmm_dump_text(fd, &device, 1);
+    vpmm_dump_text(fd, &(struct vpmm_dump){&device, 1, NULL, 0});
     const char *text = capture_text(fd);
     assert_int_equal(strncmp(text, "vpmm device 1: ", 15), 0);
     assert_int_equal(strcspn(text + 15, "\n"), strlen(expected));
@@ -122,7 +141,16 @@ static void statistics_leave_out_what_never_happened(void **state)
         "device 0\n"
         "  live                                                        5368709120  5 GiB\n"
         "  fit (served where memory lay free)                                  12  70.6%\n"
+        "  small blocks       pages      blocks   requested bytes        free bytes  full: to 1/4"
+        "    to 1/2    to 3/4      more\n"
+        "  fine                  11     1000000         512000000           3145728             1"
+        "         2         3         5\n"
+        "  wide                   7           3          14000000            524288             0"
+        "         0         0         7\n"
         "device 1\n"
+        "weights of device 1\n"
+        "  live                                                        5368709120  5 GiB\n"
+        "  fit (served where memory lay free)                                  12  70.6%\n"
         "cudaMalloc\n"
         "  served by the pool                                                  42\n"
         "  out of memory                                       18446744073709551615\n"
@@ -136,7 +164,7 @@ static int handler_fd;
 static void on_signal(int number)
 {
     (void)number;
-    vpmm_dump_text(handler_fd, show_devices, 2);
+    vpmm_dump_text(handler_fd, &show_dump);
 }
 
 /* A handler on the smallest stack that a program may give its signals. */

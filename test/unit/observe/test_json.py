@@ -19,10 +19,10 @@ def region(address, state, pages, size, stream, fence, fence_kind):
             "stream": stream, "fence": fence, "fence_kind": fence_kind}
 
 
-def device(number, page, figures, regions):
+def device(number, page, figures, regions, **classes):
     names = ["held_bytes", "reserved_bytes", "live_bytes", "reusable_bytes", "hole_bytes", "zombie_bytes", "busy_bytes",
              "quarantined_bytes", "limit_bytes", "extents", "mappings"]
-    return {"device": number, "page_bytes": page, **dict(zip(names, figures)), "regions": regions}
+    return {"device": number, "page_bytes": page, **dict(zip(names, figures)), **classes, "regions": regions}
 
 
 first = 0x7f0000000000
@@ -37,11 +37,19 @@ regions = [
     region(0x700000000000, "quarantined", 1, 0, 0, 1, "parked"),
 ]
 figures = [n * GIB for n in (17, 8193, 5, 6, 8176, 2, 3, 1, 20)] + [15, 17]
+small = [{"class": "fine", "pages": 11, "blocks": 1000000, "requested_bytes": 512000000, "free_bytes": 3 << 20,
+          "pages_by_fill": [1, 2, 3, 5]},
+         {"class": "wide", "pages": 7, "blocks": 3, "requested_bytes": 14000000, "free_bytes": 1 << 19,
+          "pages_by_fill": [0, 0, 0, 7]}]
 assert shown("dump") == {"vpmm_dump": 1, "devices": [
-    device(0, GIB, figures, regions), device(3, 2 << 20, [0] * 11, [])]}
+    device(0, GIB, figures, regions, small=small), device(3, 2 << 20, [0] * 11, [])], "weights": [
+        {"device": 3, "weight_bytes": 40 * GIB, "budget_bytes": 12 * GIB, "held_bytes": 11 * GIB, "resident_bytes": 9 * GIB,
+         "ring_bytes": 2 * GIB, "direct_bytes": GIB, "copied_bytes": 300 * GIB, "hits": 70, "misses": 30,
+         "pass_ns": 5000000, "stall_ns": 40000, "bound_ns": 4900000}]}
 assert shown("nothing") == {"vpmm_dump": 1, "devices": []}
 assert shown("stats") == {
     "vpmm_stats": 1, "program": 'a "program"\n\xff',
-    "devices": [{"device": 0, "live_bytes": 5 * GIB, "fits": 12}, {"device": 1}],
+    "devices": [{"device": 0, "live_bytes": 5 * GIB, "fits": 12, "small": small}, {"device": 1}],
     "requests": {"cudaMalloc": {"POOL": 42, "SMALL": 0, "FULL": 2**64 - 1},
-                 "cudaMallocAsync": {"POOL": 0}}}
+                 "cudaMallocAsync": {"POOL": 0}},
+    "weights": [{"device": 1, "live_bytes": 5 * GIB, "fits": 12}]}

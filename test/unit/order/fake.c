@@ -12,6 +12,8 @@
 
 #define CONTEXT_BASE 0x1000
 #define STREAM_BASE 0x2000
+/* A Fibonacci number: multiplied by the golden ratio, handles so far apart lie close together. */
+#define STREAM_STRIDE 610
 #define EVENT_BASE 0x3000
 
 static _Thread_local bool is_relaxed;
@@ -23,7 +25,12 @@ vpmm_context_handle fake_context(int context)
 
 vpmm_stream_handle fake_stream(int stream)
 {
-    return (vpmm_stream_handle)(uintptr_t)(STREAM_BASE + stream);
+    return (vpmm_stream_handle)(uintptr_t)(STREAM_BASE + stream * STREAM_STRIDE);
+}
+
+static size_t stream_number(vpmm_stream_handle stream)
+{
+    return ((uintptr_t)stream - STREAM_BASE) / STREAM_STRIDE;
 }
 
 static int context_index(vpmm_context_handle handle)
@@ -126,7 +133,7 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
         facts.context = fake_context(fake->current);
         facts.id = 100 + (uint64_t)fake->current * 2 + !facts.is_legacy;
     } else {
-        struct fake_stream *known = &fake->streams[(uintptr_t)stream - STREAM_BASE];
+        struct fake_stream *known = &fake->streams[stream_number(stream)];
         if (!known->is_alive)
             return leave(fake, VPMM_INVALID);
         facts.context = fake_context(known->context);
@@ -194,7 +201,7 @@ static enum vpmm_status event_record(void *self, vpmm_event_handle handle,
         return leave(fake, status);
     set_recorded(fake, event, stream);
     if (stream != VPMM_STREAM_LEGACY && stream != VPMM_STREAM_PER_THREAD)
-        event->is_captured = fake->streams[(uintptr_t)stream - STREAM_BASE].is_capturing;
+        event->is_captured = fake->streams[stream_number(stream)].is_capturing;
     leave(fake, VPMM_OK);
     if (fake->after_record)
         fake->after_record(fake);

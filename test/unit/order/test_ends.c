@@ -206,10 +206,10 @@ static void a_program_goes_on_in_a_context_of_which_a_reference_is_given_up(void
     struct vpmm_stream stream = fake_known(order, 0), legacy;
     fake.current = 0;
     assert_int_equal(vpmm_order_stream(order, VPMM_STREAM_LEGACY, &legacy), VPMM_OK);
-    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(vpmm_order_mark_free(order, &legacy, 0), VPMM_OK);
     struct vpmm_departure departure = release();
     fake.n_records = fake.n_queries = 0;
-    assert_int_equal(vpmm_order_mark(order, &legacy), VPMM_OK);
+    assert_int_equal(vpmm_order_mark_free(order, &legacy, 0), VPMM_OK);
     assert_int_equal(fake.n_records, 1);
     vpmm_order_facts(order, vpmm_order_fence_stream(order, &stream), &facts);
     assert_int_equal(facts.kind, VPMM_FENCE_IS_STREAM);

@@ -82,6 +82,16 @@ static void every_stream_is_recalled_as_itself(void **state)
     assert_non_null(recall(FAKE_STREAMS - 1));
 }
 
+/* Their handles are such that some have one place together. */
+static void four_streams_in_turn_are_recalled(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        (void)fake_known(order, i);
+    for (int i = 0; i < 4; i++)
+        assert_non_null(recall(i));
+}
+
 /* Nobody told of the destruction. */
 static void a_handle_that_means_another_stream_is_looked_up(void **state)
 {
@@ -90,6 +100,7 @@ static void a_handle_that_means_another_stream_is_looked_up(void **state)
     fake_stream_create(&fake, 0, 0);
     assert_null(recall(0));
     assert_int_not_equal(fake_known(order, 0).id, id);
+    assert_non_null(recall(0));
 }
 
 /* The driver's part of a beginning may be over before it is counted. */
@@ -235,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_was_learnt_is_recalled_for_one_question),
         TEST(every_stream_is_recalled_as_itself),
+        TEST(four_streams_in_turn_are_recalled),
         TEST(a_handle_that_means_another_stream_is_looked_up),
         TEST(nothing_is_learnt_beside_the_beginning_of_a_capture),
         TEST(a_stream_about_to_be_destroyed_is_forgotten),

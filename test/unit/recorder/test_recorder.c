@@ -29,7 +29,7 @@ static void the_header_says_what_it_is(void **state)
     vpmm_recorder_end(&recorder);
     trace_read(&trace, path);
     assert_int_equal(trace.n_bytes, VPMM_TRACE_HEADER_BYTES);
-    assert_int_equal(trace.header->version, VPMM_TRACE_VERSION);
+    assert_int_equal(trace.header->version, VPMM_TRACE_VERSION_PLAIN);
     assert_int_equal(trace.header->header_bytes, VPMM_TRACE_HEADER_BYTES);
     assert_int_equal(trace.header->chunk_bytes, VPMM_TRACE_CHUNK_BYTES);
     assert_int_equal(trace.header->entry_bytes, sizeof(struct vpmm_trace_entry));

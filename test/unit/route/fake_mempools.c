@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 void vpmm_mempool_init(struct vpmm_mempool *mempool, uint32_t number, uint64_t limit_bytes)
@@ -53,4 +54,11 @@ uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
     if (!vpmm_atomic_load(&mempool->has_threshold))
         return 0;
     return is_default ? heap->kept_by_default : heap->kept_by_made;
+}
+
+void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
+                               struct vpmm_mempool_figures *figures_out)
+{
+    (void)heap, (void)mempool, (void)figures_out;
+    abort();
 }

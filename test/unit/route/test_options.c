@@ -31,7 +31,7 @@ static void options_reach_the_heap(void **state)
     fixture.config.spare_percent = 3;
     fixture.config.extent_pages_max = 4;
     fixture.config.limit = (struct vpmm_amount){25, true};
-    fixture.config.free_sync = true;
+    fixture.config.free_sync = VPMM_FREE_SYNC_ALWAYS;
     fixture.config.va_bytes = 3 * GIB + 1;
     (void)sync_malloc(4 * MIB);
     const struct vpmm_heap_params *params = &fakes.heaps[0].params;

@@ -282,7 +282,7 @@ static void test_counts_and_kinds_that_cannot_be_are_told(void **state)
     (void)state;
     struct vpmm_trace_reader *reader =
         file_open(two_threads(wrong, 1, NULL, 0), VPMM_TRACE_FORM_UNKNOWN);
-    file_end(reader, "thread 11 has an entry that cannot be, of kind 11");
+    file_end(reader, "thread 11 has an entry that cannot be, of kind 14");
     vpmm_trace_close(reader);
     reader = file_open(two_threads(unshared, 1, NULL, 0), VPMM_TRACE_FORM_UNKNOWN);
     file_end(reader, "thread 11 has an entry that cannot be, of kind 10");
@@ -306,8 +306,8 @@ static void test_a_header_that_cannot_be_is_refused(void **state)
         uint32_t value;
         const char *message;
     } cases[] = {
-        {8, 0, "file: its layout is version 0; this reads versions 1 to 2"},
-        {8, 3, "file: its layout is version 3; this reads versions 1 to 2"},
+        {8, 0, "file: its layout is version 0; this reads versions 1 to 3"},
+        {8, 4, "file: its layout is version 4; this reads versions 1 to 3"},
         {12, 16, "file: its header gives sizes that cannot be"},
         {16, 64, "file: its header gives sizes that cannot be"},
         {16, UINT32_MAX, "file: its header gives sizes that cannot be"},

@@ -13,7 +13,7 @@ import numpy
 
 from failures import Failure, Wrong
 
-MAGIC, VERSIONS = b"VPMMTRC\n", (1, 2)
+MAGIC, VERSIONS = b"VPMMTRC\n", (1, 2, 3)
 HEADER = numpy.dtype([
     ("magic", "S8"), ("version", "<u4"), ("header_bytes", "<u4"), ("chunk_bytes", "<u4"), ("entry_bytes", "<u4"),
     ("pid", "<u8"), ("start_unix_ns", "<u8"), ("max_bytes", "<u8"), ("n_chunks", "<u8"), ("dropped", "<u8"),
@@ -25,7 +25,8 @@ ENTRY = numpy.dtype([
 HEADER_BYTES, CHUNK_MAGIC = 4096, 0x4b4e4843
 CHUNK_BYTES_LEAST, CHUNK_BYTES_MOST = 4096, 1 << 24
 
-NOTHING, MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, THREAD, KINDS = range(12)
+NOTHING, MALLOC, FREE, GROW, STITCH, UNMAP, RELEASE, HOST_WAIT, STREAM_WAIT, FIGURES, THREAD = range(11)
+KINDS = 14  # those of weights are between
 BY_REVIVE, BY_CUDA = 4, 32
 IS_FAILED = 2
 DEVICE_UNKNOWN = 255

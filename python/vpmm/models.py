@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: MIT
+"""PyTorch models: parameters become tensors over windows, and hooks around modules make passes."""
+import ctypes
+import mmap
+import sys
+import warnings
+
+import torch
+
+from . import dlpack, tensors
+from .errors import Unsupported, VpmmError
+from .groups import make_groups, module_of, order_of
+from .plans import load_plan
+from .sources import Tensors
+from .weights import DIRECT, STREAMED, Weights
+
+
+def cuda_device(device):
+    """The CUDA device that is meant, with its number; None: the current one."""
+    if not torch.cuda.is_available():
+        raise Unsupported("there is no CUDA device")
+    index = torch.cuda.current_device() if device is None else torch.device(device).index
+    return torch.device("cuda", index or 0)
+
+
+class Offloaded:
+    """A model whose weights lie in windows. `close` ends it: its parameters are on the meta device afterwards."""
+
+    def __init__(self, model, weights, groups, found, device):
+        self.model, self.weights, self.groups, self.device = model, weights, groups, device
+        self.found, self._places, self._maps = found, {}, {}
+        self._hooks, self._depth, self._unused = [], 0, set()
+
+    def stats(self):
+        """The figures of vpmm.Weights.stats."""
+        return self.weights.stats()
+
+    def budget(self, size):
+        """Another budget, between passes."""
+        with torch.cuda.device(self.device):
+            return self.weights.budget(size)
+
+    def thaw(self):
+        """The graphs of captured passes are gone."""
+        with torch.cuda.device(self.device):
+            self.weights.thaw()
+
+    def close(self):
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        for module in self.model.modules():
+            module.__dict__.pop("_apply", None)
+        for weight in self.found.values():
+            tensors.put(self.model, weight, torch.empty_like(weight.tensor, device="meta"))
+        with torch.cuda.device(self.device):
+            self.weights.close()
+
+    # ---- weights ----
+
+    def fill(self, source, progress):
+        """Adds every weight, with its bytes from `source`; addresses by name."""
+        files, addresses = Tensors(self.weights, source), {}
+        for reason in self.weights.staged:
+            warnings.warn(f"{reason}: its weights are read through buffers, which is slow and cannot be captured")
+        for number, group in enumerate(self.groups):
+            added = []
+            for name in group.names:
+                weight = self.found[name]
+                file, saved, place = files.find(weight.names, tensors.DTYPES[weight.tensor.dtype], weight.tensor.shape)
+                self._places[name] = place
+                index, addresses[name] = self.weights.add(name, number, weight.n_bytes, group.kind)
+                added.append((index, file, saved))
+            for index, file, saved in added:
+                self.weights.fill_from(index, file, saved)
+            _show(len(addresses), len(self.found), progress)
+        return addresses
+
+    def install(self, addresses, told=(STREAMED,)):
+        """Puts the windows in the place of the weights, and hooks around the modules that read groups of the kinds
+        `told`."""
+        for name, address in addresses.items():
+            weight = self.found[name]
+            window = dlpack.tensor_at(torch, address, weight.n_bytes, self.device.index or 0)
+            tensors.put(self.model, weight, window.view(weight.tensor.dtype).view(weight.tensor.shape))
+        self._hooks.append(self.model.register_forward_pre_hook(self._begin, prepend=True))
+        for number, group in enumerate(self.groups):
+            if group.kind == STREAMED:
+                self._unused.add(number)
+            if group.kind in told:
+                for module in tensors.owners_of(self.model, self.found, group.names):
+                    self._hook(module, number)
+        self._hooks.append(self.model.register_forward_hook(self._end, always_call=True))
+        self._guard()
+
+    def is_flat(self):
+        """Whether no module that reads a streamed group is inside another one, or reads two: then modules read their
+        groups in the order of their kernels."""
+        owners = [module for group in self.groups if group.kind == STREAMED
+                  for module in tensors.owners_of(self.model, self.found, group.names)]
+        ids = {id(module) for module in owners}
+        return len(ids) == len(owners) and \
+            not any(id(inner) in ids for module in owners for inner in list(module.modules())[1:])
+
+    # ---- passes ----
+
+    def _on_stream(self, call, *arguments):
+        """The call on the model's device, which need not be the current one, and on its current stream."""
+        with torch.cuda.device(self.device):
+            call(*arguments, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    def _begin(self, *_):
+        if self._depth == 0:
+            self._on_stream(self.weights.begin)
+        self._depth += 1
+
+    def _end(self, _module, _inputs, output):
+        if not self._depth:  # its begin was refused
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        if output is None and sys.exc_info()[0]:
+            self._on_stream(self.weights.cancel)
+            return
+        self._on_stream(self.weights.end)
+        for number in sorted(self._unused):
+            warnings.warn(f"{self.groups[number].names[0]}: no module used it in the first pass; where it is read all the "
+                          "same, name it in keep")
+        self._unused = set()
+
+    def _hook(self, module, number):
+        used = []  # an entry for each use without its done: a use that is refused has none
+
+        def use(*_):
+            if not self._depth:
+                raise Unsupported(f"{self.groups[number].names[0]}: its module was called by itself; call the model that "
+                                  "was offloaded")
+            self._on_stream(self.weights.use, number)
+            used.append(number)
+            self._unused.discard(number)
+
+        def done(*_):
+            if used:
+                self._on_stream(self.weights.done, used.pop())
+
+        self._hooks.append(module.register_forward_pre_hook(use))
+        self._hooks.append(module.register_forward_hook(done, always_call=True))
+
+    # ---- what reads weights outside of passes ----
+
+    def _guard(self):
+        """A state_dict has the bytes of the files; nothing may be written to windows."""
+        by_module = {}
+        for first, weight in self.found.items():
+            for name in weight.names:
+                module = self.model.get_submodule(module_of(name))
+                by_module.setdefault(module, {})[name.rpartition(".")[2]] = first
+        for module, names in by_module.items():
+            self._hooks.append(module.register_state_dict_post_hook(self._saved(names)))
+            self._hooks.append(module.register_load_state_dict_pre_hook(_refuse))
+        for module in self.model.modules():
+            module._apply = _refuse
+
+    def _saved(self, names):
+        def replace(_module, state, prefix, _metadata):
+            for leaf, first in names.items():
+                if prefix + leaf in state:
+                    state[prefix + leaf] = self._host(first)
+        return replace
+
+    def _host(self, name):
+        path, offset = self._places[name]
+        if path not in self._maps:
+            with open(path, "rb") as file:
+                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        like = self.found[name].tensor
+        raw = torch.frombuffer(self._maps[path], dtype=torch.uint8, offset=offset, count=self.found[name].n_bytes)
+        return (raw.clone() if offset % like.element_size() else raw).view(like.dtype).view(like.shape)
+
+
+def _refuse(*_args, **_more):
+    raise Unsupported("weights in windows cannot be moved, converted or written: close() the offloaded model first")
+
+
+def _show(done, total, progress):
+    if progress and sys.stderr.isatty():
+        sys.stderr.write(f"\rvpmm: {done} of {total} weights" + ("\n" if done == total else ""))
+
+
+def _order(offloaded, plan):
+    """The order of a plan, where modules read their groups in the order of its kernels."""
+    first = {name: weight.name for weight in offloaded.found.values() for name in weight.names}
+    order = order_of(offloaded.groups, load_plan(plan), first)
+    if offloaded.is_flat():
+        offloaded.weights.order(order)
+
+
+def offload(model, budget, source, keep=(), direct=(), plan=None, check=False, follow=False, device=None,
+            progress=True, promote=0, **options):
+    """Gives a model, which may be on the meta device, its weights from safetensors files. `keep`, `direct`: names of
+    modules or weights that are always resident, or read from host memory. `plan`: of vpmm.plan, or its file; without
+    one the first pass is recorded. `promote`: of the budget, the most for direct modules that are used much. `check`: a read of a weight outside of its module faults. Returns an Offloaded."""
+    device = cuda_device(device)
+    found = tensors.weights_of(model, device)
+    keep, direct = tensors.matching(found, keep), tensors.matching(found, direct)
+    groups = make_groups({name: weight.n_bytes for name, weight in found.items()}, keep, direct,
+                         tensors.unit_names(model, found), bool(promote))
+    tensors.refuse(model, found)
+    with torch.cuda.device(device):
+        torch.cuda.init()
+        torch.cuda.synchronize()
+        tensors.place_others(model, found, device)
+        weights = Weights(budget, device.index or 0, check=check, follow=follow, promote=promote, **options)
+        try:
+            offloaded = Offloaded(model, weights, groups, found, device)
+            addresses = offloaded.fill(source, progress)
+            if plan is not None:
+                _order(offloaded, plan)
+            weights.seal()
+            offloaded.install(addresses, (STREAMED, DIRECT) if promote else (STREAMED,))
+        except VpmmError:
+            weights.close()
+            raise
+    return offloaded
