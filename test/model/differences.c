@@ -193,10 +193,11 @@ static const struct difference {
      "use: an extent that a live block shares is not given back.",
      is_shared_full},
     {"slab-full",
-     "Where small requests are served and a live block shares pages, a request is refused where "
-     "the live blocks, those that share pages twice, the freed ones that may share them and it, in "
-     "whole pages, exceed the device: a slab may have room for more blocks, and is given back only "
-     "as a whole.",
+     "Where small requests are served and a live block shares pages or a stream captures, a "
+     "request is refused where the live blocks, those that share pages twice, the freed ones that "
+     "may share them and it, in whole pages, exceed the device: a slab may have room for more "
+     "blocks, and is given back only as a whole, behind a record that may have to wait for the "
+     "end of the captures.",
      is_slab_full},
     {"eager-full",
      "A request is refused where VPMM_PAGES has mapped more than half of the device in extents of "

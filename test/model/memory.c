@@ -111,11 +111,13 @@ static bool shared_and_freed(const struct reference *reference, const struct blo
            !is_taken(reference, block);
 }
 
-/* A slab may have as much room again as its blocks take. */
+/* A slab may have as much room again as its blocks take, and one that is empty may wait until no
+ * stream captures. */
 uint64_t reference_shared(const struct reference *reference, unsigned device)
 {
     uint64_t live = sum_of(reference, device, shares_and_lives);
-    return live ? live + sum_of(reference, device, shared_and_freed) : 0;
+    bool may_keep = live || capture_is_open(reference);
+    return may_keep ? live + sum_of(reference, device, shared_and_freed) : 0;
 }
 
 static uint64_t share_percent(const struct reference *reference)
