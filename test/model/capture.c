@@ -56,6 +56,8 @@ static const char *begin(struct reference *reference, const struct step *step)
         number++;
     if (number == GRAPHS_MAX || stream->is_legacy || stream->capture != NOBODY || step->n > RELAXED)
         return "the stream cannot begin a capture";
+    if (!capture_is_open(reference))
+        reference_settle(reference);
     struct capture *capture = &reference->captures[number];
     capture->is_open = true;
     capture->origin = step->b;

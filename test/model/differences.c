@@ -197,7 +197,8 @@ static const struct difference {
      "request is refused where the live blocks, those that share pages twice, the freed ones that "
      "may share them and it, in whole pages, exceed the device: a slab may have room for more "
      "blocks, and is given back only as a whole, behind a record that may have to wait for the "
-     "end of the captures.",
+     "end of the captures. Without a live one, what was complete before the captures does not "
+     "count.",
      is_slab_full},
     {"eager-full",
      "A request is refused where VPMM_PAGES has mapped more than half of the device in extents of "
@@ -245,6 +246,13 @@ static int explain(const struct parting *parting)
     return -1;
 }
 
+/* A thread that was away may tell its answer at a later step than the one that it made. */
+static bool is_answered_apart(const struct parting *parting)
+{
+    return parting->bare != NOT_MADE && parting->preloaded != NOT_MADE &&
+           parting->bare != parting->preloaded;
+}
+
 int difference_find(const struct program *program, const struct outcome *bare,
                     const struct outcome *preloaded, const struct verdict *verdict)
 {
@@ -269,7 +277,7 @@ int difference_find(const struct program *program, const struct outcome *bare,
             step = program->steps[parting.number];
         else if (!reference_end(reference, &step))
             break;
-        if (parting.number == preloaded->n)
+        if (parting.number == preloaded->n || is_answered_apart(&parting))
             break;
         pass(&parting, reference, &late);
     }

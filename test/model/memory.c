@@ -111,13 +111,27 @@ static bool shared_and_freed(const struct reference *reference, const struct blo
            !is_taken(reference, block);
 }
 
-/* A slab may have as much room again as its blocks take, and one that is empty may wait until no
- * stream captures. */
+static bool freed_while_capturing(const struct reference *reference, const struct block *block)
+{
+    return shared_and_freed(reference, block) && !block->is_settled;
+}
+
+/* A slab may have as much room again as its blocks take, and one that is emptied while a stream
+ * captures may wait for the end of the captures. */
 uint64_t reference_shared(const struct reference *reference, unsigned device)
 {
     uint64_t live = sum_of(reference, device, shares_and_lives);
-    bool may_keep = live || capture_is_open(reference);
-    return may_keep ? live + sum_of(reference, device, shared_and_freed) : 0;
+    if (live)
+        return live + sum_of(reference, device, shared_and_freed);
+    return capture_is_open(reference) ? sum_of(reference, device, freed_while_capturing) : 0;
+}
+
+void reference_settle(struct reference *reference)
+{
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        struct block *block = &reference->blocks[i];
+        block->is_settled = block->state == BLOCK_FREED && !is_taken(reference, block);
+    }
 }
 
 static uint64_t share_percent(const struct reference *reference)

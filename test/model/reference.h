@@ -62,6 +62,7 @@ struct block {
     struct set last_write;
     struct set fence; /* freed: what a pool may have to wait for, */
     bool is_parked;   /* or all that the context has, once no capture is under way */
+    bool is_settled;  /* freed and complete when the first of the open captures began */
     unsigned fence_context;
     unsigned freed_on; /* the stream, or NOBODY */
     uint64_t version;
@@ -167,6 +168,8 @@ uint64_t reference_live(const struct reference *reference, unsigned device);
 uint64_t reference_late(const struct reference *reference, unsigned device);
 uint64_t reference_passed(const struct reference *reference, unsigned device);
 uint64_t reference_shared(const struct reference *reference, unsigned device);
+/* Before a capture begins while no other one is open. */
+void reference_settle(struct reference *reference);
 uint64_t reference_granules(const struct setting *setting, uint64_t bytes);
 
 /* ---- order.c ---- */
