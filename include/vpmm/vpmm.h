@@ -279,7 +279,8 @@ struct vpmm_weights_need {
  * may be called again. */
 enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights, struct vpmm_weights_need *need);
 
-/* OTHER_ORDER of use: another group is due; nothing was done. BUDGET_TOO_SMALL of use: what is in
+/* While the budget is at least all_bytes, uses on the stream of the pass need not be told.
+ * OTHER_ORDER of use: another group is due; nothing was done. BUDGET_TOO_SMALL of use: what is in
  * use together exceeds the budget. OTHER_ORDER of end: the pass was shorter than the recorded one,
  * or groups were in use: the next pass begins afresh. The end of a recorded pass moves memory and
  * waits for the context: DEVICE_FULL and BUDGET_TOO_SMALL are possible, then the next begin tries

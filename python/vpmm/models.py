@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch models: parameters become tensors over windows, and hooks around modules make passes."""
-import ctypes
+"""PyTorch models: parameters become tensors over windows, hooks around the model make passes, and the forward of a module
+that reads streamed weights tells of their use. A hook on each module would take several microseconds of the host."""
+import functools
 import mmap
 import sys
 import warnings
 
 import torch
 
-from . import dlpack, tensors
+from . import dlpack, streams, tensors
 from .errors import Unsupported, VpmmError
 from .groups import make_groups, module_of, order_of
 from .plans import load_plan
@@ -29,7 +30,8 @@ class Offloaded:
     def __init__(self, model, weights, groups, found, device):
         self.model, self.weights, self.groups, self.device = model, weights, groups, device
         self.found, self._places, self._maps = found, {}, {}
-        self._hooks, self._depth, self._unused = [], 0, set()
+        self._hooks, self._wrapped, self._depth, self._unused = [], [], 0, set()
+        self._whole_stream = None  # of the pass under way, while nothing is streamed: uses on it need not be told
 
     def stats(self):
         """The figures of vpmm.Weights.stats."""
@@ -49,6 +51,10 @@ class Offloaded:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        for module, forward in reversed(self._wrapped):
+            module.__dict__.pop("forward", None)
+            module.__dict__.update({"forward": forward} if forward else {})
+        self._wrapped = []
         for module in self.model.modules():
             module.__dict__.pop("_apply", None)
         for weight in self.found.values():
@@ -77,8 +83,7 @@ class Offloaded:
         return addresses
 
     def install(self, addresses, told=(STREAMED,)):
-        """Puts the windows in the place of the weights, and hooks around the modules that read groups of the kinds
-        `told`."""
+        """Puts the windows in the place of the weights, and tells of the uses of groups of the kinds `told`."""
         for name, address in addresses.items():
             weight = self.found[name]
             window = dlpack.tensor_at(torch, address, weight.n_bytes, self.device.index or 0)
@@ -89,7 +94,8 @@ class Offloaded:
                 self._unused.add(number)
             if group.kind in told:
                 for module in tensors.owners_of(self.model, self.found, group.names):
-                    self._hook(module, number)
+                    self._wrap(module, number)
+        self._keep_calls()
         self._hooks.append(self.model.register_forward_hook(self._end, always_call=True))
         self._guard()
 
@@ -106,12 +112,18 @@ class Offloaded:
 
     def _on_stream(self, call, *arguments):
         """The call on the model's device, which need not be the current one, and on its current stream."""
+        index = self.device.index or 0
+        if streams.current_device() == index:
+            call(*arguments, streams.current_stream(index))
+            return
         with torch.cuda.device(self.device):
-            call(*arguments, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+            call(*arguments, streams.current_stream(index))
 
     def _begin(self, *_):
         if self._depth == 0:
             self._on_stream(self.weights.begin)
+            if self.weights.is_whole():
+                self._whole_stream = streams.current_stream(self.device.index or 0)
         self._depth += 1
 
     def _end(self, _module, _inputs, output):
@@ -120,32 +132,42 @@ class Offloaded:
         self._depth -= 1
         if self._depth:
             return
+        was_whole, self._whole_stream = self._whole_stream is not None, None
         if output is None and sys.exc_info()[0]:
             self._on_stream(self.weights.cancel)
             return
         self._on_stream(self.weights.end)
-        for number in sorted(self._unused):
+        for number in sorted(self._unused if not was_whole else ()):
             warnings.warn(f"{self.groups[number].names[0]}: no module used it in the first pass; where it is read all the "
                           "same, name it in keep")
-        self._unused = set()
+        self._unused = self._unused if was_whole else set()
 
-    def _hook(self, module, number):
-        used = []  # an entry for each use without its done: a use that is refused has none
+    def _wrap(self, module, number):
+        inner, index = module.forward, self.device.index or 0
+        self._wrapped.append((module, module.__dict__.get("forward")))
 
-        def use(*_):
+        @functools.wraps(inner)
+        def forward(*arguments, **named):
+            if self._whole_stream == streams.current_stream(index):
+                return inner(*arguments, **named)
             if not self._depth:
                 raise Unsupported(f"{self.groups[number].names[0]}: its module was called by itself; call the model that "
                                   "was offloaded")
             self._on_stream(self.weights.use, number)
-            used.append(number)
             self._unused.discard(number)
+            try:
+                return inner(*arguments, **named)
+            finally:
+                self._on_stream(self.weights.done, number)
 
-        def done(*_):
-            if used:
-                self._on_stream(self.weights.done, used.pop())
+        module.forward = forward
 
-        self._hooks.append(module.register_forward_pre_hook(use))
-        self._hooks.append(module.register_forward_hook(done, always_call=True))
+    def _keep_calls(self):
+        """A hook, even one that does nothing, keeps PyTorch's own layers from reading the weights of modules inside them
+        without calling those."""
+        for module in self.model.modules():
+            if isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)):
+                self._hooks.append(module.register_forward_pre_hook(lambda *_: None))
 
     # ---- what reads weights outside of passes ----
 

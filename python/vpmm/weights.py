@@ -29,6 +29,7 @@ class Weights:
         self._table = native.table()
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
         self._handle = ctypes.c_void_p()
+        self._now, self._checks, self._all_bytes = native.sized(native.Stats), check, 0
         self.staged = []  # for each file that could not be registered, why
         flags = 1 * follow | 2 * check | 4 * must_map | 8 * stage
         options = native.sized(native.Options, device=device, flags=flags, budget_bytes=parse_bytes(budget),
@@ -100,6 +101,7 @@ class Weights:
         """Takes the memory; what is needed, in bytes."""
         need = native.sized(native.Need)
         self._check(self._table.weights_seal(self._handle, byref(need)), need.floor_bytes)
+        self._all_bytes = need.all_bytes
         return _need(need)
 
     # ---- passes ----
@@ -124,11 +126,17 @@ class Weights:
         """Another budget from now on; between passes."""
         need = native.sized(native.Need)
         self._check(self._table.weights_budget(self._handle, parse_bytes(size), byref(need)), need.floor_bytes)
+        self._all_bytes = need.all_bytes
         return _need(need)
 
     def thaw(self):
         """No graph of a captured pass will be launched any more."""
         self._call("thaw")
+
+    def is_whole(self):
+        """Whether nothing is streamed: until the end of the pass under way, or the next change of the budget."""
+        self._check(self._table.weights_stats(self._handle, byref(self._now)))
+        return not self._checks and self._now.budget_bytes >= self._all_bytes
 
     def stats(self):
         """All figures by name, and `bound_share`: the least time for what timed passes copied, as a share of theirs."""

@@ -8,7 +8,6 @@ import os
 import struct
 import sys
 import tempfile
-import types
 import unittest
 from unittest import mock
 
@@ -24,7 +23,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..
 
 import vpmm
 from host_weights import HostWeights
-from vpmm import dlpack, models
+from vpmm import dlpack, models, streams
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # threads of its own would spin where the machine is busy
@@ -54,13 +53,12 @@ class OnTheHost(unittest.TestCase):
 
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        stream = types.SimpleNamespace(cuda_stream=0)
         for target, name, value in (
                 (models, "cuda_device", lambda _: CPU), (models, "Weights", HostWeights), (dlpack, "CUDA", 1),
                 (models.make_groups, "__defaults__", (*models.make_groups.__defaults__[:-1], SMALL_BYTES)),
                 (torch.cuda, "init", lambda: None), (torch.cuda, "synchronize", lambda: None),
                 (torch.cuda, "device", lambda _: contextlib.nullcontext()),
-                (torch.cuda, "current_stream", lambda: stream)):
+                (streams, "current_device", lambda: 0), (streams, "current_stream", lambda _: 0)):
             self.enterContext(mock.patch.object(target, name, value))
         torch.manual_seed(3)
 

@@ -3,14 +3,12 @@
 streamed weights are poisoned outside of their use. Skipped where there is no PyTorch."""
 import contextlib
 import importlib.util
-import io
-import sys
-import types
+import inspect
 import unittest
 import warnings
 from unittest import mock
 
-from on_the_host import CPU, HostWeights, OnTheHost, models, save, torch, vpmm
+from on_the_host import CPU, HostWeights, OnTheHost, models, save, streams, torch, vpmm
 
 import llama
 from torch import nn
@@ -95,7 +93,7 @@ class Llamas(OnTheHost):
         offloaded.close()
         self.assertTrue(offloaded.weights.is_closed and self.model.lm_head.weight.is_meta)
         self.model.to(torch.float32)
-        self.assertEqual(len(self.model.layers[0].self_attn.q_proj._forward_hooks), 0)
+        self.assertNotIn("forward", self.model.layers[0].self_attn.q_proj.__dict__)
 
     def test_a_pass_that_fails_is_cancelled(self):
         offloaded = vpmm.offload(self.model, "1GiB", self.file)
@@ -229,7 +227,7 @@ class Shapes(OnTheHost):
 
     def test_calls_are_made_on_the_models_device(self):
         """The current device may be another one, whose stream is another, too."""
-        devices, streams = [None], []
+        devices, asked = [None], []
 
         @contextlib.contextmanager
         def on(device):
@@ -237,16 +235,60 @@ class Shapes(OnTheHost):
             yield
             devices.pop()
 
-        def stream():
-            streams.append(devices[-1])
-            return types.SimpleNamespace(cuda_stream=0)
+        def called(name):
+            call = getattr(HostWeights, name)
+            return lambda *arguments: (asked.append((devices[-1], name)), call(*arguments))[1]
 
-        with mock.patch.object(torch.cuda, "device", on), mock.patch.object(torch.cuda, "current_stream", stream):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(torch.cuda, "device", on))
+            stack.enter_context(mock.patch.object(streams, "current_device", lambda: 1))
+            for name in ("begin", "use", "done", "end", "close"):
+                stack.enter_context(mock.patch.object(HostWeights, name, called(name)))
             empty, offloaded = self.offload(nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)))
-            offloaded.weights.close = lambda: streams.append(devices[-1])
             empty(torch.randn(1, 40))
             offloaded.close()
-        self.assertEqual(streams, [CPU] * 7)
+        self.assertEqual(asked, [(CPU, name) for name in ("begin", *["use", "done"] * 2, "end", "close")])
+
+    def test_a_budget_for_all_tells_no_uses(self):
+        """But those on other streams, and it refuses modules that are called by themselves."""
+        model, x = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), torch.randn(1, 40)
+        empty, offloaded = self.offload(model)
+        told, streams_now = [], [0, 0, 0]
+        offloaded.weights.use = lambda *arguments: told.append(arguments)
+        offloaded.weights.done = lambda *_: None
+        offloaded.weights.all_bytes = 0
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertTrue(torch.equal(empty(x), model(x)))
+            self.assertEqual(told, [])
+            with self.assertRaisesRegex(vpmm.Unsupported, "0.weight: its module was called by itself"):
+                empty[0](x)
+            with mock.patch.object(streams, "current_stream", lambda _: streams_now.pop(0) if streams_now else 7):
+                empty(x)
+            self.assertEqual(told, [(1, 7)])
+        offloaded.weights.all_bytes = 1 << 62
+        del offloaded.weights.use, offloaded.weights.done
+        self.assertTrue(torch.equal(empty(x), model(x)))
+        self.assertEqual(offloaded.weights.seen, [0, 1])
+
+    def test_a_forward_of_the_programs_own(self):
+        """It is called, its signature is what others see, and `close` puts it back."""
+        model = nn.Sequential(nn.Linear(40, 40))
+        source = save(model, self.path())
+        inner, calls = model[0].forward, []
+
+        def forward(input, scale=2):
+            calls.append(scale)
+            return scale * inner(input)
+
+        model[0].forward = forward
+        expected = model(torch.ones(40))
+        offloaded = vpmm.offload(model.requires_grad_(False), "1GiB", source)
+        self.assertTrue(torch.equal(model(torch.ones(40)), expected))
+        self.assertEqual(list(inspect.signature(model[0].forward).parameters), ["input", "scale"])
+        offloaded.close()
+        self.assertIs(model[0].forward, forward)
+        self.assertEqual(calls, [2, 2])
 
     def test_files_that_cannot_be_registered_are_told(self):
         with mock.patch.object(HostWeights, "staged", ["model.safetensors: no"], create=True), \
@@ -313,51 +355,6 @@ class Refusals(OnTheHost):
                 mock.patch.object(models, "cuda_device", REAL_DEVICE):
             with self.assertRaisesRegex(vpmm.Unsupported, "no CUDA device"):
                 vpmm.offload(nn.Linear(4, 4), "1GiB", "nowhere")
-
-
-class OnAGpu(OnTheHost):
-    """The programs for a GPU, here on the CPU: that they run to their end, and print the same both ways."""
-
-    SMALL = llama.Shape(width=128, wide=256, layers=2, heads=4, key_heads=2, words=300)
-
-    def printed(self, is_offloaded):
-        import weights_llama
-        out = io.StringIO()
-        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), \
-                mock.patch.multiple(weights_llama, DEVICE="cpu", SHAPE=self.SMALL, has_library=lambda: is_offloaded,
-                                    graph=lambda *_: None, refusals=lambda: None), \
-                mock.patch.object(torch.cuda, "is_available", lambda: True), \
-                mock.patch.object(unittest.TextTestRunner, "run", lambda *_: mock.Mock(wasSuccessful=lambda: True)):
-            self.assertEqual(weights_llama.main(), 0)
-        return [line for line in out.getvalue().splitlines() if not line.startswith("#")]
-
-    def test_the_program_of_the_gpu_check(self):
-        bare = self.printed(False)
-        self.assertGreater(len(bare), 7)
-        self.assertEqual(self.printed(True), bare)
-
-    def figures(self, way):
-        import weights as bench
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), mock.patch.object(sys, "stdin", io.StringIO("\n")):
-            self.assertEqual(bench.main([way, "0.04", self.folder, "--small", "--decodes", "1"]), 0)
-        return dict(line.split(",")[:2] for line in out.getvalue().splitlines() if "," in line)
-
-    def test_every_way_of_the_benchmark_computes_the_same(self):
-        wanted = self.figures("resident")["check"]
-        for way in ("ring", "vpmm"):
-            found = self.figures(way)
-            self.assertEqual(found["check"], wanted, way)
-            self.assertIn("decode_50", found)
-        self.assertLessEqual({"decode_75", "decode_25", "decode_floor", "decode_all", "prefill_50", "bound_50",
-                              "attainable_50", "carry", "first"}, set(found))
-
-    def test_its_refusals(self):
-        import weights_llama
-        with contextlib.chdir(self.folder), \
-                mock.patch.multiple(weights_llama, DEVICE="cpu", SHAPE=self.SMALL):
-            llama.save(llama.empty(weights_llama.SHAPE), weights_llama.FILE)
-            weights_llama.refusals()
 
 
 REAL_DEVICE = models.cuda_device

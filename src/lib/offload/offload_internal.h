@@ -109,9 +109,10 @@ struct offload_times {
     bool is_timed, has_sample;
     uint64_t sample_chunks; /* the least copy that tells of the link */
     uint64_t copied_bytes;  /* in timed passes */
-    struct offload_counted {
-        uint64_t passes, pass_ns, stall_ns, copied_bytes;
-    } planned; /* what had been counted when the plan was made */
+    struct offload_judged {
+        uint64_t pass_ns, stall_ns, copied_bytes; /* of the timed pass asked about last */
+        uint32_t n_passes, n_narrow;              /* before it, since the plan was made */
+    } judged;
 };
 
 enum offload_phase {
@@ -368,8 +369,8 @@ void offload_ring_restart(struct vpmm_offload *offload);
 
 /* Makes the events for passes of the plan. What is not asked yet is forgotten. */
 void offload_times_plan(struct vpmm_offload *offload);
-/* At the end of a pass: where work computes about as long as it copies, and waits, the ring is made
- * wider, once. That waits for the context and moves memory. */
+/* At the end of a pass: where most of the first passes of a plan computed about as long as they
+ * copied, and waited, the ring is made wider. That waits for the context and moves memory. */
 void offload_settle_ring(struct vpmm_offload *offload);
 void offload_times_finish(struct vpmm_offload *offload);
 /* Asks for what is complete of the passes before, and begins to time this one. */

@@ -47,6 +47,17 @@ static enum vpmm_status begin_capture(struct vpmm_offload *offload, vpmm_stream_
     return status ? offload_tell_status(offload, status, "capturing a pass") : VPMM_OK;
 }
 
+/* Where nothing is streamed, uses need not be told. */
+static enum vpmm_status await_residents(struct vpmm_offload *offload, vpmm_stream_handle stream)
+{
+    enum vpmm_status status = VPMM_OK;
+    bool is_whole = offload->is_planned && !offload->n_slots;
+    for (uint32_t i = 1; is_whole && !status && i <= offload->n_groups; i++)
+        if (offload_group(offload, i)->is_resident)
+            status = offload_await(offload, offload_group(offload, i), stream);
+    return status;
+}
+
 enum vpmm_status vpmm_offload_begin(struct vpmm_offload *offload, vpmm_stream_handle stream)
 {
     struct vpmm_stream_facts facts;
@@ -73,6 +84,9 @@ enum vpmm_status vpmm_offload_begin(struct vpmm_offload *offload, vpmm_stream_ha
     if (status)
         return status;
     offload->is_capturing = facts.is_capturing;
+    status = await_residents(offload, stream);
+    if (status)
+        return status;
     offload_times_begin(offload, stream);
     offload->next_use = 0;
     offload->n_begun++;
@@ -158,6 +172,8 @@ static enum vpmm_status end_planned(struct vpmm_offload *offload, vpmm_stream_ha
     bool is_ordered =
         offload->n_slots && !offload->is_wild && offload->next_use == offload->n_steps;
     offload->is_wild = false;
+    if (!offload->n_slots)
+        offload_note_done(offload, stream);
     if (offload->n_slots && !is_ordered)
         offload_times_drop(offload);
     if (is_ordered)

@@ -108,6 +108,7 @@ enum vpmm_status vpmm_offload_budget(struct vpmm_offload *offload, uint64_t budg
         return offload_tell(offload, VPMM_CAPTURED,
                             "graphs of captured passes need what is held: thaw first",
                             (char *)NULL);
+    offload->is_wide = false; /* the new plan is judged anew */
     if (offload->is_frozen) {
         offload->params.budget_bytes = budget_bytes;
         offload->is_due = true;

@@ -213,21 +213,58 @@ static void keep_outliers(struct vpmm_spread *spread)
     }
 }
 
-/* Of the streamed groups, as many as come to `room` chunks, evenly through the pass. */
-static uint64_t spread_evenly(struct vpmm_spread *spread, uint64_t room)
+/* Groups of about the same size: from a power of two to the next. */
+static unsigned size_class(uint64_t n_chunks)
 {
-    uint64_t total = streamed_chunks(spread), seen = 0, given = 0;
+    return 63u - (unsigned)__builtin_clzll(n_chunks);
+}
+
+static uint64_t class_chunks(const struct vpmm_spread *spread, unsigned class)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < spread->n_items; i++) {
+        const struct vpmm_spread_item *item = &spread->items[i];
+        if (item->is_scheduled && is_streamed(item) && size_class(item->n_chunks) == class)
+            sum += item->n_chunks;
+    }
+    return sum;
+}
+
+/* Of the streamed groups of a class, which come to `total`, as many as come to `room` chunks,
+ * evenly through the pass. */
+static uint64_t spread_class(struct vpmm_spread *spread, unsigned class, uint64_t total,
+                             uint64_t room)
+{
+    uint64_t seen = 0, given = 0;
     for (uint32_t i = 0; i < spread->n_steps; i++) {
         struct vpmm_spread_item *item = &spread->items[spread->steps[i].item];
-        if (!is_streamed(item) || item->position == 0)
+        if (!is_streamed(item) || item->position == 0 || size_class(item->n_chunks) != class)
             continue;
         item->position = 0;
         seen += item->n_chunks;
         uint64_t target = (uint64_t)((double)room * (double)seen / (double)total);
-        if (given + item->n_chunks <= room && given + item->n_chunks / 2 <= target) {
+        if (given + item->n_chunks <= room && given + item->n_chunks <= target) {
             item->is_resident = true;
             given += item->n_chunks;
         }
+    }
+    return given;
+}
+
+/* The larger a group, the longer its copy: so large ones are spread first, and by themselves. Where
+ * there is room for half of them they get that: then, of two that are used one after the other, one
+ * is resident, and the other's copy has its time to hide in. */
+static uint64_t spread_evenly(struct vpmm_spread *spread, uint64_t room)
+{
+    uint64_t left = streamed_chunks(spread), given = 0;
+    for (unsigned class = 64; class -- > 0 && left > 0;) {
+        uint64_t total = class_chunks(spread, class);
+        if (!total)
+            continue;
+        uint64_t share = (uint64_t)((double)(room - given) * (double)total / (double)left);
+        share = larger(share, total / 2 < room - given ? total / 2 : room - given);
+        given += spread_class(spread, class, total, share);
+        left -= total;
     }
     return given;
 }

@@ -10,8 +10,8 @@
 /* So many passes may be timed and not asked about yet. */
 #define PASSES_AHEAD 2u
 #define SPANS_MAX 4096u
-/* A ring is judged by so many passes. It is too narrow where they wait for more than this share of
- * their time, and compute for at least this share of what copies need. */
+/* A ring is judged once, by so many passes. It is too narrow for a pass that waits for more than
+ * this share of its time, and computes for at least this share of what its copies need. */
 #define JUDGED_PASSES 16u
 #define STALL_SHARE 20u
 #define COMPUTE_SHARE 2u
@@ -46,21 +46,10 @@ static uint64_t sample_of(struct vpmm_offload *offload)
     return (most + 1) / 2;
 }
 
-static struct offload_counted counted(const struct vpmm_offload *offload)
-{
-    const struct vpmm_offload_figures *figures = offload->figures;
-    return (struct offload_counted){
-        .passes = vpmm_atomic_load(&figures->timed_passes),
-        .pass_ns = vpmm_atomic_load(&figures->pass_ns),
-        .stall_ns = vpmm_atomic_load(&figures->stall_ns),
-        .copied_bytes = offload->times.copied_bytes,
-    };
-}
-
 void offload_times_plan(struct vpmm_offload *offload)
 {
     struct offload_times *times = &offload->times;
-    times->planned = counted(offload);
+    times->judged = (struct offload_judged){0};
     uint64_t wanted = PASSES_AHEAD * (offload->n_steps + (uint64_t)2);
     times->is_timed = false;
     times->n_asked = times->n_opened;
@@ -101,17 +90,43 @@ static void note_link(struct vpmm_offload *offload, uint64_t bytes, uint64_t ns)
         vpmm_atomic_store(&figures->link_bytes_per_s, rate);
 }
 
+/* The pass that was asked about before this one: all of its waits have been counted. A step that
+ * computes for as long as its copy takes keeps its slots for that time, and the copies behind it go
+ * on only where the ring has room for another step. */
+static void judge(struct vpmm_offload *offload)
+{
+    struct offload_judged *judged = &offload->times.judged;
+    uint64_t rate = vpmm_atomic_load(&offload->figures->link_bytes_per_s);
+    if (!judged->pass_ns || !rate || judged->n_passes == JUDGED_PASSES)
+        return;
+    double copy_ns = (double)judged->copied_bytes * 1e9 / (double)rate;
+    double compute_ns = (double)judged->pass_ns - (double)judged->stall_ns;
+    judged->n_passes++;
+    judged->n_narrow +=
+        judged->stall_ns > judged->pass_ns / STALL_SHARE && compute_ns * COMPUTE_SHARE > copy_ns;
+}
+
+static void count_pass(struct vpmm_offload *offload, const struct offload_span *span, uint64_t ns)
+{
+    struct offload_judged *judged = &offload->times.judged;
+    judge(offload);
+    judged->pass_ns = ns;
+    judged->stall_ns = 0;
+    judged->copied_bytes = span->bytes;
+    vpmm_atomic_add(&offload->figures->timed_passes, 1);
+    vpmm_atomic_add(&offload->figures->pass_ns, ns);
+    offload->times.copied_bytes += span->bytes;
+}
+
 static void count(struct vpmm_offload *offload, const struct offload_span *span, uint64_t ns)
 {
-    struct vpmm_offload_figures *figures = offload->figures;
     switch (span->kind) {
     case OFFLOAD_SPAN_PASS:
-        vpmm_atomic_add(&figures->timed_passes, 1);
-        vpmm_atomic_add(&figures->pass_ns, ns);
-        offload->times.copied_bytes += span->bytes;
+        count_pass(offload, span, ns);
         break;
     case OFFLOAD_SPAN_STALL:
-        vpmm_atomic_add(&figures->stall_ns, ns);
+        offload->times.judged.stall_ns += ns;
+        vpmm_atomic_add(&offload->figures->stall_ns, ns);
         break;
     case OFFLOAD_SPAN_COPY:
         note_link(offload, span->bytes, ns);
@@ -235,25 +250,12 @@ void offload_times_copied(struct vpmm_offload *offload, struct offload_span *cop
 
 /* ---- the ring ---- */
 
-/* A step that computes for as long as its copy takes keeps its slots for that time. The copies
- * behind it go on only where the ring has room for another step. */
-static bool is_too_narrow(const struct vpmm_offload *offload)
-{
-    const struct offload_counted *then = &offload->times.planned;
-    struct offload_counted now = counted(offload);
-    uint64_t rate = vpmm_atomic_load(&offload->figures->link_bytes_per_s);
-    uint64_t pass_ns = now.pass_ns - then->pass_ns, stall_ns = now.stall_ns - then->stall_ns;
-    if (now.passes - then->passes < JUDGED_PASSES || !rate || stall_ns > pass_ns)
-        return false;
-    double copy_ns = (double)(now.copied_bytes - then->copied_bytes) * 1e9 / (double)rate;
-    return stall_ns > pass_ns / STALL_SHARE &&
-           (double)(pass_ns - stall_ns) * COMPUTE_SHARE > copy_ns;
-}
-
 void offload_settle_ring(struct vpmm_offload *offload)
 {
+    const struct offload_judged *judged = &offload->times.judged;
     if (offload->is_wide || offload->params.ring_bytes || !offload->n_slots ||
-        !offload_may_change(offload) || !is_too_narrow(offload))
+        !offload_may_change(offload) || judged->n_passes < JUDGED_PASSES ||
+        judged->n_narrow <= JUDGED_PASSES / 2)
         return;
     offload->is_wide = true;
     (void)offload_change(offload, offload->budget_bytes);

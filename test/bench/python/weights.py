@@ -22,7 +22,8 @@ import llama
 
 SHARES = (75, 50, 25)
 PAST_WORDS, PREFILL_WORDS = 512, 16384
-LINK_BYTES = 1 << 30
+BALANCED_WORDS = 5000  # computing them takes about as long as copying half of the weights, whatever the model's size
+LINK_BYTES, TURNS = 1 << 30, 8
 
 
 class Bench:
@@ -89,6 +90,11 @@ class Bench:
             if bound:
                 self.figure(f"over_bound_{name}", decode / bound, "")
 
+    def balanced(self, model, n=7, warm=2):
+        """The time of a pass whose computing takes about as long as copying half of the weights."""
+        with torch.no_grad():
+            return statistics.median(self.times(lambda: model(self.text[:, :BALANCED_WORDS]), n, warm))
+
     def score(self, model):
         """The same for every way: that the right weights were used."""
         with torch.no_grad():
@@ -101,6 +107,7 @@ class Bench:
 def resident(bench):
     model = llama.resident(llama.empty(bench.shape), bench.path, bench.device)
     bench.measure(model, "resident")
+    bench.figure("balanced_resident", bench.balanced(model), "ns")
     bench.score(model)
 
 
@@ -254,11 +261,35 @@ def vpmm_way(bench):
             raise AssertionError("a steady pass took or mapped memory")
         bench.figure(f"budget_{name}", budget, "bytes")
         bench.figure(f"ring_{name}", after["ring_bytes"], "bytes")
+    balance(bench, offloaded, model)
     bench.score(model)
     graph(bench, offloaded, model)
     offloaded.budget(2 * bench.shape.n_bytes)
-    bench.measure(model, "all")
+    beside_resident(bench, model)
     bench.figure("host", offloaded.stats()["host_bytes"], "bytes")
+
+
+def balance(bench, offloaded, model):
+    """Passes that compute for about as long as they copy: before the ring has room for a second group, and after."""
+    offloaded.budget(bench.shape.n_bytes // 2)
+    for name, warm in (("balanced_narrow", 2), ("balanced_50", 12)):
+        value, stats = bench.balanced(model, warm=warm), offloaded.stats()
+        missing = bench.shape.n_bytes - stats["resident_bytes"]
+        bench.figure(name, value, "ns")
+        bench.figure(f"ring_{name}", stats["ring_bytes"], "bytes")
+        bench.figure(f"attainable_{name}", missing / bench.link * 1e9, "ns")
+
+
+def beside_resident(bench, model):
+    """Decoding with all weights on the device and with a resident model, in turn: the host's part of a pass differs
+    more between two processes than the two do."""
+    alike, found = llama.resident(llama.empty(bench.shape), bench.path, bench.device), {"all": [], "resident": []}
+    with torch.no_grad():
+        for _ in range(TURNS):
+            for name, one in (("all", model), ("resident", alike)):
+                found[name] += bench.times(lambda one=one: one(bench.text[:, :1], bench.past), bench.options.decodes)
+    for name, values in found.items():
+        bench.figure(f"decode_{name}", statistics.median(values), "ns")
 
 
 def graph(bench, offloaded, model):

@@ -206,6 +206,9 @@ void launches(const Model &model, Tally *tally, cudaStream_t stream, int n)
 
 /* ---- one budget ---- */
 
+/* By then the ring has the width that it keeps. */
+constexpr int PASSES_JUDGED = 24;
+
 struct Worst {
     long long over_budget = -1, steady_bytes = 0;
     uint64_t steady_vmm_calls = 0, steady_host_waits = 0;
@@ -240,11 +243,13 @@ void phase(const Model &model, int share, uint64_t floor_bytes, int n,
     if (model.weights) {
         DONE(vpmm->weights_budget(model.weights, budget_of(model, share, floor_bytes), nullptr));
     }
-    passes(model, tally, streams, 4);
+    for (int i = 0; i < PASSES_JUDGED; i++) {
+        passes(model, tally, streams, 1);
+    }
     Stats before = model.weights ? stats_of(model) : Stats{};
     watcher.restart();
     double start = now_us();
-    passes(model, tally, streams, n - 4);
+    passes(model, tally, streams, n);
     double us = now_us() - start;
     if (model.weights) {
         look(model, watcher, before, us, idle, link, worst);

@@ -129,7 +129,7 @@ def refusals():
     refused(vpmm.BadSource, "extra.weight: the source has no such weight", more)
     refused(vpmm.BadSource, "nowhere", llama.empty(SHAPE), "nowhere.safetensors")
     refused(vpmm.Unsupported, "embed_tokens.weight: it is trainable", llama.empty(SHAPE).requires_grad_(True))
-    refused(vpmm.Unsupported, "DataParallel moves", nn.DataParallel(llama.empty(SHAPE)))
+    refused(vpmm.Unsupported, "DataParallel moves", nn.DataParallel(nn.Linear(8, 8).requires_grad_(False)))
     refused(vpmm.BadSource, "x: the plan reads it", llama.empty(SHAPE), plan=vpmm.Plan((("x",),), 0))
     model = llama.empty(SHAPE)
     offloaded = vpmm.offload(model, "256MiB", FILE)
@@ -189,7 +189,7 @@ def main():
     generate(is_offloaded)
     torch.use_deterministic_algorithms(False)
     good = unittest.TextTestRunner(stream=sys.stderr).run(
-        unittest.defaultTestLoader.loadTestsFromName("test_models")).wasSuccessful()
+        unittest.defaultTestLoader.loadTestsFromNames(["test_models", "test_for_gpus"])).wasSuccessful()
     print("the package's own tests:", good)
     return 0 if good else 1
 

@@ -150,12 +150,41 @@ static void test_at_any_moment(void **state)
     scene_teardown(&scene);
 }
 
+/* Where nothing is streamed, a pass need not tell its uses: it reads what has arrived, and what it
+ * reads is given back only when that is over. */
+static void test_whole_passes(void **state)
+{
+    struct scene scene;
+    struct vpmm_offload_need need;
+    (void)state;
+    setup(&scene, 24);
+    vpmm_offload_need(scene.offload, &need);
+    vpmm_stream_handle stream = scene_handle(scene.stream);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(vpmm_offload_budget(scene.offload, need.all_bytes, NULL), VPMM_OK);
+        for (int passes = 0; passes < 2; passes++) {
+            assert_int_equal(vpmm_offload_begin(scene.offload, stream), VPMM_OK);
+            for (uint32_t group = 0; group < scene.n_groups; group++)
+                scene_read(&scene, group, scene.stream);
+            assert_int_equal(vpmm_offload_end(scene.offload, stream), VPMM_OK);
+        }
+        (void)vpmm_offload_yield(scene.offload, 9 * CHUNK);
+        scene_pass(&scene);
+    }
+    assert_true(scene_stats(&scene).yields > 30);
+    scene_teardown(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_asked_for_is_given), cmocka_unit_test(test_the_floor_stays),
-        cmocka_unit_test(test_it_is_taken_again),          cmocka_unit_test(test_not_within_a_pass),
-        cmocka_unit_test(test_not_while_graphs_live),      cmocka_unit_test(test_at_any_moment),
+        cmocka_unit_test(test_what_is_asked_for_is_given),
+        cmocka_unit_test(test_the_floor_stays),
+        cmocka_unit_test(test_it_is_taken_again),
+        cmocka_unit_test(test_not_within_a_pass),
+        cmocka_unit_test(test_not_while_graphs_live),
+        cmocka_unit_test(test_at_any_moment),
+        cmocka_unit_test(test_whole_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
