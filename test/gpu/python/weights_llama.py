@@ -101,10 +101,10 @@ def floor_of():
 
 
 def planned_passes():
-    """The plan of a program that was exported on the meta device, and a checked pass."""
+    """The plan of a program that was exported on the meta device, a checked pass, and weights read in host memory."""
     program = torch.export.export(llama.empty(SHAPE), (texts()[1].to("meta"),))
     plan = vpmm.plan(program).save("model.plan")
-    for more in ({"plan": plan}, {"check": True}):
+    for more in ({"plan": plan}, {"check": True}, {"direct": ["layers.1.mlp"]}):
         model = llama.empty(SHAPE)
         offloaded = vpmm.offload(model, "256MiB", FILE, **more)
         show("planned", model)
@@ -184,7 +184,7 @@ def main():
         for _ in range(5):
             show("passes", model)
             graph("graph", model)
-        for _ in range(2):
+        for _ in range(3):
             show("planned", model)
     generate(is_offloaded)
     torch.use_deterministic_algorithms(False)
