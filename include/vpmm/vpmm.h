@@ -279,13 +279,13 @@ struct vpmm_weights_need {
  * may be called again. */
 enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights, struct vpmm_weights_need *need);
 
-/* While the budget is at least all_bytes, uses on the stream of the pass need not be told.
- * OTHER_ORDER of use: another group is due; nothing was done. BUDGET_TOO_SMALL of use: what is in
- * use together exceeds the budget. OTHER_ORDER of end: the pass was shorter than the recorded one,
- * or groups were in use: the next pass begins afresh. The end of a recorded pass moves memory and
- * waits for the context: DEVICE_FULL and BUDGET_TOO_SMALL are possible, then the next begin tries
- * again. BUSY of begin: a pass is under way, or the stream captures and this pass cannot be
- * captured (the first of an unknown order, with CHECK, of staged weights). */
+/* While the budget is at least all_bytes, uses of streamed groups on the stream of the pass need
+ * not be told. OTHER_ORDER of use: another group is due; nothing was done. BUDGET_TOO_SMALL of use:
+ * what is in use together exceeds the budget. OTHER_ORDER of end: the pass was shorter than the
+ * recorded one, or groups were in use: the next pass begins afresh. The end of a recorded pass
+ * moves memory and waits for the context: DEVICE_FULL and BUDGET_TOO_SMALL are possible, then the
+ * next begin tries again. BUSY of begin: a pass is under way, or the stream captures and this pass
+ * cannot be captured (the first of an unknown order, with CHECK, of staged weights). */
 enum vpmm_result vpmm_weights_begin(struct vpmm_weights *weights, void *stream);
 enum vpmm_result vpmm_weights_use(struct vpmm_weights *weights, uint32_t group, void *stream);
 enum vpmm_result vpmm_weights_done(struct vpmm_weights *weights, uint32_t group, void *stream);

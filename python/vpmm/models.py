@@ -143,12 +143,12 @@ class Offloaded:
         self._unused = self._unused if was_whole else set()
 
     def _wrap(self, module, number):
-        inner, index = module.forward, self.device.index or 0
+        inner, index, is_streamed = module.forward, self.device.index or 0, self.groups[number].kind == STREAMED
         self._wrapped.append((module, module.__dict__.get("forward")))
 
         @functools.wraps(inner)
         def forward(*arguments, **named):
-            if self._whole_stream == streams.current_stream(index):
+            if is_streamed and self._whole_stream == streams.current_stream(index):
                 return inner(*arguments, **named)
             if not self._depth:
                 raise Unsupported(f"{self.groups[number].names[0]}: its module was called by itself; call the model that "

@@ -205,6 +205,10 @@ class Shapes(OnTheHost):
         offloaded = self.same(Mixture(), torch.randn(1, 40), direct=["experts"], promote="1MiB")
         groups = {group.module: number for number, group in enumerate(offloaded.groups)}
         self.assertEqual(offloaded.weights.heat, {groups["experts.0"]: 3, groups["experts.2"]: 3})
+        empty, offloaded = self.offload(Mixture(), direct=["experts"], promote="1MiB")
+        offloaded.weights.all_bytes = 0
+        empty(torch.randn(1, 40))
+        self.assertEqual(offloaded.weights.heat, {groups["experts.0"]: 1, groups["experts.2"]: 1})
         offloaded = self.same(Mixture(), torch.randn(1, 40), direct=["experts"])
         self.assertEqual((offloaded.weights.heat, len(offloaded.groups)), ({}, 2))
 
