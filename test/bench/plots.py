@@ -74,6 +74,7 @@ def size_series(results: Results) -> Dict[str, Dict[str, Points]]:
     return {title: {rival: sorted(points) for rival, points in panel.items()} for title, panel in panels.items()}
 
 
+RESIDENT = "weights-resident"
 BOUND = "least time: what the budget leaves to copy"
 
 
@@ -94,6 +95,9 @@ def weights_series(results: Results) -> Dict[str, Dict[str, Points]]:
             for figure in results.figures(work):
                 kind, _, name = figure.partition("_")
                 share, value = _budget_share(results, work, rival, name), results.median(work, rival, figure)
+                # The process of the weights measures the resident model as well, beside a budget for all.
+                if name == "resident" and rival != RESIDENT:
+                    continue
                 if kind not in ("decode", "prefill", "bound") or share is None or value is None:
                     continue
                 if kind != "bound":
@@ -101,7 +105,7 @@ def weights_series(results: Results) -> Dict[str, Dict[str, Points]]:
                     panel.setdefault(rival, []).append((share, value / NS_PER_MS))
                     continue
                 for kind in ("decode", "prefill"):
-                    resident = results.median(work, "weights-resident", f"{kind}_resident") or 0.0
+                    resident = results.median(work, RESIDENT, f"{kind}_resident") or 0.0
                     panel = panels.setdefault(f"{work.partition('/')[2]}, {kind}", {})
                     panel.setdefault(BOUND, []).append((share, max(value, resident) / NS_PER_MS))
     return {title: {rival: sorted(points) for rival, points in panel.items()} for title, panel in panels.items()}

@@ -235,7 +235,7 @@ class Plots(unittest.TestCase):
             ("weights-resident", "decode_resident", 8e6), ("weights-resident", "prefill_resident", 70e6),
             ("weights-accelerate", "decode_50", 400e6), (vpmm, "weights", 1000), (vpmm, "budget_floor", 100),
             (vpmm, "decode_floor", 95e6), (vpmm, "bound_floor", 90e6), (vpmm, "decode_50", 52e6),
-            (vpmm, "bound_50", 50e6), (vpmm, "prefill_50", 71e6), (vpmm, "decode_all", 8.1e6))]
+            (vpmm, "bound_50", 50e6), (vpmm, "prefill_50", 71e6), (vpmm, "decode_all", 8.1e6), (vpmm, "decode_resident", 8.05e6))]
         panels = plots.weights_series(Results(rows))
         self.assertEqual(panels["Llama of 1 GiB, decode"], {
             "weights-resident": [(100, 8)], "weights-accelerate": [(50, 400)],

@@ -97,13 +97,23 @@ static void write_all(void)
         fprintf(stderr, "record: %s cannot be written\n", name);
 }
 
+/* A program that gives up its context before it ends would take the events of timed work with it. */
+static void keep_context(void)
+{
+    CUdevice device;
+    CUcontext primary;
+    VPMM_ORIGINAL(cuCtxGetCurrent, &context);
+    if (VPMM_ORIGINAL(cuCtxGetDevice, &device) == CUDA_SUCCESS)
+        VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, &primary, device);
+}
+
 static bool begin(void)
 {
     char name[PATH_BYTES];
     if (recorded_process == 0 && file_name(name, sizeof name)) {
         recorded_process = getpid();
         clock_gettime(CLOCK_MONOTONIC, &begun);
-        VPMM_ORIGINAL(cuCtxGetCurrent, &context);
+        keep_context();
         atexit(write_all);
     }
     return recorded_process == getpid();

@@ -55,6 +55,8 @@ class Recorder(unittest.TestCase):
         with open(path, encoding="ascii") as file:
             lines = list(rawtrace.clean(file))
         self.assertEqual(list(readable(lines)), EXPECTED)
+        durations = [int(line.split(",")[-1]) for line in lines if line.startswith("K")]
+        self.assertNotIn(0, durations)
         times = [int(line.split(",")[rawtrace.TIME[line[0]]]) for line in lines]
         self.assertEqual(times, sorted(times))
 

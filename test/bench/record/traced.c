@@ -95,5 +95,6 @@ int main(void)
     if (child == 0)
         exit(0);
     must(waitpid(child, NULL, 0) == child);
+    MUST(cuDevicePrimaryCtxRelease(0));
     return 0;
 }
