@@ -28,4 +28,12 @@ struct vpmm_fence_view {
     vpmm_fence (*join)(void *self, vpmm_fence a, vpmm_fence b);
 };
 
+/* How the pool puts together what one stream left behind: of two fences of a stream, `later` tells
+ * the one that stands for both; VPMM_FENCE_NONE where none is known to. It calls no driver and
+ * takes no lock. */
+struct vpmm_fence_line {
+    void *self;
+    vpmm_fence (*later)(void *self, vpmm_fence a, vpmm_fence b);
+};
+
 #endif

@@ -41,7 +41,7 @@ bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address,
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);
 /* Hands to the pool what the lanes of the follower's streams hold. False: it follows no other
- * stream, or the lane of one that it does not follow holds something. */
+ * stream although there are others, or another lane holds something. */
 bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower);
 /* Closes all batches (driver). True if there was one, or lanes hold anything. `own`: the stream of
  * the request that it is for, inside which the calling thread is, or NULL. */

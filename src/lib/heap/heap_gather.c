@@ -24,7 +24,7 @@ static bool has_point(const struct vpmm_follower *follower, uint64_t stream_id)
 bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower)
 {
     bool is_all = true;
-    if (!follower->n_points)
+    if (!follower->n_points && !vpmm_lanes_have_one_stream(heap))
         return false;
     vpmm_lock_take(&heap->lock);
     for (struct vpmm_lane *lane = heap->first_lane; lane && is_all; lane = lane->next) {

@@ -40,6 +40,7 @@ struct vpmm_heap {
     struct vpmm_lane *lanes;                  /* VPMM_LANES of them */
     struct vpmm_lane *first_lane;             /* of those that have had a stream */
     vpmm_atomic32 n_lanes;                    /* the same */
+    vpmm_atomic64 only_stream; /* that has asked or freed: its id; 0: none yet; UINT64_MAX: many */
     uint32_t n_evictions;
     uint64_t cached_pages_max; /* larger regions are not cached */
     /* Little is left of the device, or has been: a request may have to wait for a free on the

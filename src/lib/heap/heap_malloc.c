@@ -126,6 +126,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     for (uint32_t i = 0; i < serving.want.n_follows; i++)
         serving.want.follows[i] = serving.view.follower.points[i].stream_id;
 
+    vpmm_lanes_note_stream(heap, serving.view.follower.stream_id);
     recall(&serving);
     enum vpmm_status status = vpmm_ladder_climb(&serving, address_out);
     if (!status) {

@@ -21,6 +21,18 @@ void vpmm_lanes_finish(struct vpmm_heap *heap)
         heap->memory->unmap(heap->memory->self, heap->lanes, LANES_BYTES);
 }
 
+void vpmm_lanes_note_stream(struct vpmm_heap *heap, uint64_t stream_id)
+{
+    uint64_t only = vpmm_atomic_load(&heap->only_stream);
+    if (stream_id && only != stream_id && only != UINT64_MAX)
+        vpmm_atomic_store(&heap->only_stream, only ? UINT64_MAX : stream_id);
+}
+
+bool vpmm_lanes_have_one_stream(const struct vpmm_heap *heap)
+{
+    return vpmm_atomic_load(&heap->only_stream) != UINT64_MAX;
+}
+
 /* What frees of that turn which share the fence come after; VPMM_FENCE_NONE: it is complete. */
 struct known {
     vpmm_fence fence;
@@ -28,7 +40,13 @@ struct known {
     vpmm_fence of_turn;
 };
 
-/* With the heap's lock and the latch. Many frees share a fence. */
+static vpmm_fence later(void *self, vpmm_fence a, vpmm_fence b)
+{
+    return vpmm_order_later(self, a, b);
+}
+
+/* With the heap's lock and the latch. Many frees share a fence. While there is no other stream,
+ * nobody is kept waiting where neighbours get one fence. */
 static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
                       struct known *known)
 {
@@ -43,7 +61,9 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
         known->of_turn =
             is_pending ? vpmm_order_of_turn(heap->order, fence, turn) : VPMM_FENCE_NONE;
     }
-    vpmm_pool_hand_back(heap->pool, number, known->of_turn, &lane->share);
+    bool has_line = vpmm_lanes_have_one_stream(heap) && !vpmm_atomic_load(&heap->is_tight);
+    const struct vpmm_fence_line line = {heap->order, later};
+    vpmm_pool_hand_back(heap->pool, number, known->of_turn, &lane->share, has_line ? &line : NULL);
     lane->cached[i] = lane->cached[--lane->n];
 }
 
@@ -160,6 +180,7 @@ void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id, const struct vp
 {
     vpmm_fence left = VPMM_FENCE_NONE;
     struct vpmm_track *track = stream ? vpmm_order_track(heap->order, stream) : NULL;
+    vpmm_lanes_note_stream(heap, stream ? stream_id : 0);
     vpmm_lock_take(&heap->lock);
     struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, stream_id);
     if (!lane) {

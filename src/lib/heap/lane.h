@@ -111,6 +111,10 @@ void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane);
 VPMM_MUST_CHECK enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap,
                                                  const struct vpmm_want *want, uint64_t address);
 
+/* A stream asks or frees; 0: none. Whether it was always the same one. Any thread. */
+void vpmm_lanes_note_stream(struct vpmm_heap *heap, uint64_t stream_id);
+bool vpmm_lanes_have_one_stream(const struct vpmm_heap *heap);
+
 /* Another stream's request is about to empty the lane; with the latch. */
 void vpmm_lane_rob(struct vpmm_lane *lane);
 /* Whether the stream was robbed of a block of so many pages again and again; then the count begins

@@ -135,6 +135,32 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
     return true;
 }
 
+/* Whether all parts of `fence` come before what `later` stands for. */
+static bool is_before(const struct vpmm_order *order, vpmm_fence fence,
+                      const struct vpmm_slot_view *later)
+{
+    struct vpmm_slot_view view;
+    vpmm_fence part;
+    while (vpmm_part_next(order, &fence, &part, &view))
+        if (view.stream_id != later->stream_id || view.context != later->context ||
+            view.begin > later->begin)
+            return false;
+    return true;
+}
+
+vpmm_fence vpmm_order_later(const struct vpmm_order *order, vpmm_fence a, vpmm_fence b)
+{
+    const vpmm_fence both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        struct vpmm_slot_view view;
+        vpmm_fence part, rest = both[i];
+        if (vpmm_part_next(order, &rest, &part, &view) && view.stream_id &&
+            is_before(order, both[1 - i], &view))
+            return both[i];
+    }
+    return VPMM_FENCE_NONE;
+}
+
 uint64_t vpmm_order_completions(const struct vpmm_order *order)
 {
     return vpmm_atomic_load(&order->n_completed);

@@ -207,6 +207,10 @@ enum vpmm_verdict vpmm_order_ask(const struct vpmm_order *order, vpmm_fence fenc
 bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_t context_id,
                        uint64_t stream_id);
 
+/* Of two fences that stand for work of one stream the one that is complete only when both are;
+ * VPMM_FENCE_NONE where that is not known of either. No driver, no lock. */
+vpmm_fence vpmm_order_later(const struct vpmm_order *order, vpmm_fence a, vpmm_fence b);
+
 /* Records parked fences whose context now allows it, and learns which recorded fences have
  * completed: per stream, the oldest first (without it no other has), then the newest (it vouches
  * for all older ones), then the others until one is not complete (driver). True if any fence became

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The bookkeeping of one device's memory: regions of address space, extents of physical memory, and
  * the plans that turn one state into the next. Pure C: no lock, no driver call, no clock, no
- * environment, no CUDA type. The caller (src/lib/heap) holds one lock around every call here except
- * those marked "any thread", carries plans out with driver calls while it holds none, and then
- * commits or abandons them.
+ * environment, no CUDA type. The caller (src/lib/heap) holds one lock around every call here but
+ * those marked "any thread", carries plans out while it holds none, and then commits or abandons
+ * them.
  *
  * Sizes are in pages unless a name says bytes. An address is a device address. Every operation that
  * can fail for lack of metadata fails before it has changed anything; commit, abandon, free and the
  * "done" calls cannot fail.
- *
  * docs/DESIGN.md has the glossary, the invariants, and one malloc and one free step by step. */
 #ifndef VPMM_POOL_POOL_H
 #define VPMM_POOL_POOL_H
@@ -325,9 +324,10 @@ vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uin
                        const struct vpmm_pool_cached *cached, struct vpmm_pool_share *share,
                        struct vpmm_pool_left *left_out);
 
-/* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. */
+/* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. In a `line` it is
+ * one with neighbours of its stream that wait for other fences, and waits for the latest. */
 void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
-                         struct vpmm_pool_share *share);
+                         struct vpmm_pool_share *share, const struct vpmm_fence_line *line);
 
 /* ---- giving back ---- */
 

@@ -114,7 +114,7 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
 }
 
 void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
-                         struct vpmm_pool_share *share)
+                         struct vpmm_pool_share *share, const struct vpmm_fence_line *line)
 {
     struct vpmm_region *region = record_of(pool, number);
     struct vpmm_content content = {
@@ -125,7 +125,7 @@ void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fen
     assert(vpmm_region_state(region) == VPMM_REGION_CACHED);
     discount_cached(share, vpmm_region_pages(region), vpmm_atomic_load(&region->bytes),
                     vpmm_atomic_load(&region->word));
-    vpmm_region_turn_merged(pool, number, &content);
+    vpmm_region_turn_merged(pool, number, &content, line);
 }
 
 bool vpmm_pool_cached_is_whole(const struct vpmm_pool *pool, uint32_t number)

@@ -126,26 +126,52 @@ uint32_t vpmm_region_merge(struct vpmm_pool *pool, uint32_t number)
     return merged ? merged : number;
 }
 
+/* Whether the stream that left `sum` left the region, too, and one fence stands for both; then it
+ * is the fence of `sum`. */
+static bool catches_up(const struct vpmm_region *region, struct vpmm_content *sum,
+                       const struct vpmm_fence_line *line)
+{
+    if (sum->state != VPMM_REGION_FREE || !sum->owner.stream_id ||
+        vpmm_region_state(region) != VPMM_REGION_FREE ||
+        vpmm_region_stream(region) != sum->owner.stream_id)
+        return false;
+    vpmm_fence later = line->later(line->self, vpmm_region_fence(region), sum->fence);
+    if (later != VPMM_FENCE_NONE)
+        sum->fence = later;
+    return later != VPMM_FENCE_NONE;
+}
+
+/* Pages of a neighbour, added to `sum` and `span`; 0: it stays apart. */
+static uint64_t absorb(const struct vpmm_pool *pool, uint32_t neighbour, struct vpmm_content *sum,
+                       struct vpmm_span *span, const struct vpmm_fence_line *line)
+{
+    const struct vpmm_region *region = vpmm_region_record(pool, neighbour);
+    if (!region || (!is_alike(region, sum) && (!line || !catches_up(region, sum, line))))
+        return 0;
+    struct vpmm_content content = vpmm_region_content(region);
+    add_neighbour(sum, &content);
+    span->pages += vpmm_region_pages(region);
+    return vpmm_region_pages(region);
+}
+
 void vpmm_region_turn_merged(struct vpmm_pool *pool, uint32_t number,
-                             const struct vpmm_content *content)
+                             const struct vpmm_content *content, const struct vpmm_fence_line *line)
 {
     struct vpmm_content sum = *content;
     struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
-    uint64_t own_pages = span.pages;
-    const struct vpmm_region *left = vpmm_region_record(pool, vpmm_region_left(pool, number));
-    const struct vpmm_region *right = vpmm_region_record(pool, vpmm_region_right(pool, number));
+    uint64_t own_pages = span.pages, before = 0;
+    uint32_t left = vpmm_region_left(pool, number), right = vpmm_region_right(pool, number);
     if (content->state == VPMM_REGION_FREE)
         vpmm_harvest_note(pool, &span);
-    if (left && is_alike(left, content)) {
-        sum = vpmm_region_content(left);
-        add_neighbour(&sum, content);
-        span.page = left->page;
-        span.pages += vpmm_region_pages(left);
-    }
-    if (right && is_alike(right, content)) {
-        struct vpmm_content other = vpmm_region_content(right);
-        add_neighbour(&sum, &other);
-        span.pages += vpmm_region_pages(right);
+    /* Another fence may be that of the neighbours after these. */
+    while (span.pages != before) {
+        before = span.pages;
+        uint64_t pages = absorb(pool, left, &sum, &span, line);
+        span.page -= pages;
+        if (pages)
+            left = line ? vpmm_region_left(pool, left) : 0;
+        if (absorb(pool, right, &sum, &span, line))
+            right = line ? vpmm_region_right(pool, right) : 0;
     }
     if (span.pages == own_pages)
         vpmm_region_change(pool, number, &sum);

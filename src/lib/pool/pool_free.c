@@ -34,6 +34,6 @@ void vpmm_pool_free(struct vpmm_pool *pool, uint64_t address, vpmm_fence fence, 
         .owner = {.stream_id = stream_id},
     };
     uint64_t pages = vpmm_region_pages(vpmm_region_record(pool, number));
-    vpmm_region_turn_merged(pool, number, &content);
+    vpmm_region_turn_merged(pool, number, &content, NULL);
     vpmm_atomic_sub(&pool->counters.claimed_pages, pages);
 }

@@ -254,8 +254,7 @@ void vpmm_region_turn_state(struct vpmm_pool *pool, uint32_t number, enum vpmm_r
 
 /* ---- pool_edit.c ---- */
 
-/* Splits regions so that some begin and end exactly where `span` does. Takes at most two records,
- * reserved before. */
+/* Some regions begin and end where `span` does. Takes at most two records, reserved before. */
 void vpmm_region_isolate(struct vpmm_pool *pool, const struct vpmm_span *span);
 /* Makes one region of `span`, whatever lies there. Takes at most two records, reserved before. */
 void vpmm_region_become(struct vpmm_pool *pool, const struct vpmm_span *span,
@@ -266,9 +265,10 @@ uint32_t vpmm_region_fuse(struct vpmm_pool *pool, const struct vpmm_span *span,
 /* Whether two neighbours must be one region: holes, free regions that the same users have left,
  * and zombies that one request left behind. */
 bool vpmm_region_can_merge(const struct vpmm_region *left, const struct vpmm_region *right);
-/* The region turns into `content`, as one with each neighbour that it must then be one with. */
+/* The region turns into `content`, as one with neighbours that must be, or are in line with it. */
 void vpmm_region_turn_merged(struct vpmm_pool *pool, uint32_t number,
-                             const struct vpmm_content *content);
+                             const struct vpmm_content *content,
+                             const struct vpmm_fence_line *line);
 /* Merges the region with each neighbour it must be one with; the number of the result. */
 uint32_t vpmm_region_merge(struct vpmm_pool *pool, uint32_t number);
 /* Gives every region that tiles `span` the state, keeping fences, ages and owners, and merges what

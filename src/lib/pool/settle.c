@@ -28,7 +28,7 @@ static void wait_no_more(struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_content content = vpmm_region_content(vpmm_region_record(pool, number));
     content.fence = VPMM_FENCE_NONE;
-    vpmm_region_turn_merged(pool, number, &content);
+    vpmm_region_turn_merged(pool, number, &content, NULL);
 }
 
 static uint32_t first_from(const struct settling *settling, uint64_t stream, vpmm_fence fence)

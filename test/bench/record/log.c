@@ -97,7 +97,8 @@ static void write_all(void)
         fprintf(stderr, "record: %s cannot be written\n", name);
 }
 
-/* A program that gives up its context before it ends would take the events of timed work with it. */
+/* A program that gives up its context before it ends would take the events of timed work with it.
+ */
 static void keep_context(void)
 {
     CUdevice device;

@@ -271,6 +271,81 @@ static void a_lane_that_changes_hands_gives_its_pages_back(void **state)
 }
 
 /* Where nobody's work is under way, freed memory is all there for a trim. */
+/* Frees block by block of one stream, whose work goes on, and then a small request. The other
+ * stream asks before that, or does not. The queries of events. */
+static uint64_t free_in_a_row(struct fixture *f, CUstream other, const char *layout)
+{
+    volatile bool gate = false;
+    uint64_t p[7];
+    struct vpmm_order_totals before, after;
+    CUstream a = fixture_stream(f, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 7; i++)
+        p[i] = fixture_malloc(f, 4, a);
+    if (other)
+        fixture_cycle(f, 1, other);
+    fixture_work(f, a, p[0], 4, true, &gate);
+    /* The first batches are of one free, of two, and of four. */
+    for (int i = 0; i < 7; i++)
+        fixture_free(f, p[(3 * i) % 7], a);
+    vpmm_order_totals(f->order, &before);
+    uint64_t small = fixture_malloc(f, 1, a);
+    vpmm_order_totals(f->order, &after);
+    assert_string_equal(fixture_layout(f), layout);
+    gate = true;
+    (void)sim_drain(f->sim);
+    fixture_free(f, small, a);
+    return after.queries - before.queries;
+}
+
+static void the_only_stream_gets_what_it_freed_as_one_and_asks_no_event(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_cache(&f);
+    assert_int_equal(free_in_a_row(&f, NULL, "[1][-27]"), 0);
+    fixture_teardown(&f);
+}
+
+static void where_there_is_another_stream_events_are_asked(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_cache(&f);
+    CUstream other = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    assert_int_not_equal(free_in_a_row(&f, other, "[-4][-4][-4][-4][-4][-4][-4][1]"), 0);
+    fixture_teardown(&f);
+}
+
+/* What it freed first is complete, and another stream need not wait for what it freed next to that.
+ */
+static void what_two_streams_may_want_keeps_its_own_fence(void **state)
+{
+    (void)state;
+    struct fixture f;
+    volatile bool gate = false;
+    uint64_t other;
+    fixture_setup_eager(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t used = fixture_malloc(&f, 1, b);
+    uint64_t p = fixture_malloc(&f, 4, a), q = fixture_malloc(&f, 4, a);
+    fixture_free(&f, p, a);
+    fixture_work(&f, a, q, 4, true, &gate);
+    fixture_free(&f, q, a);
+    /* Both go to the pool. */
+    uint64_t more = fixture_malloc(&f, 1, a);
+    enum vpmm_status status = fixture_try_malloc(&f, 4, b, &other);
+    uint64_t held = fixture_totals(&f).held_pages;
+    gate = true;
+    assert_int_equal(status, VPMM_OK);
+    assert_int_equal(other, p);
+    assert_in_range(held, 9, 10);
+    fixture_free(&f, other, b);
+    fixture_free(&f, more, a);
+    fixture_free(&f, used, b);
+    fixture_teardown(&f);
+}
+
 static void what_lanes_hold_can_be_given_back(void **state)
 {
     (void)state;
@@ -301,6 +376,9 @@ int main(void)
         cmocka_unit_test(what_the_record_of_a_batch_met_is_told),
         cmocka_unit_test(lanes_are_gathered_before_the_pool_grows),
         cmocka_unit_test(a_lane_that_changes_hands_gives_its_pages_back),
+        cmocka_unit_test(the_only_stream_gets_what_it_freed_as_one_and_asks_no_event),
+        cmocka_unit_test(where_there_is_another_stream_events_are_asked),
+        cmocka_unit_test(what_two_streams_may_want_keeps_its_own_fence),
         cmocka_unit_test(what_lanes_hold_can_be_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

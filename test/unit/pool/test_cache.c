@@ -94,7 +94,7 @@ static void the_pool_serves_nobody_with_it(void **state)
     assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
     assert_int_equal(world_try(&w, 4, 1, 0, NULL, &other), VPMM_NOT_FOUND);
     assert_int_equal(vpmm_pool_releasable_pages(w.pool), 0);
-    vpmm_pool_hand_back(w.pool, number, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, number, VPMM_FENCE_NONE, &share, NULL);
     assert_int_equal(world_malloc(&w, 4, 2), page);
 }
 
@@ -134,7 +134,7 @@ static void totals_are_sums_over_all_caches(void **state)
     assert_int_equal(world_totals(&w).live_bytes, 0);
     assert_int_equal(world_totals(&w).free_pages, 7);
     assert_null(vpmm_pool_audit(w.pool));
-    vpmm_pool_hand_back(w.pool, live.number, VPMM_FENCE_NONE, &second_share);
+    vpmm_pool_hand_back(w.pool, live.number, VPMM_FENCE_NONE, &second_share, NULL);
     assert_int_equal(world_totals(&w).free_pages, 7);
     assert_null(vpmm_pool_audit(w.pool));
 }
@@ -197,8 +197,8 @@ static void given_back_complete_it_merges(void **state)
     uint32_t first = cache(p, world_fence(&w, 1), 1);
     uint32_t second = cache(q, world_fence(&w, 1), 1);
     assert_string_equal(world_layout(&w), "[-4][-3]");
-    vpmm_pool_hand_back(w.pool, first, VPMM_FENCE_NONE, &share);
-    vpmm_pool_hand_back(w.pool, second, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, first, VPMM_FENCE_NONE, &share, NULL);
+    vpmm_pool_hand_back(w.pool, second, VPMM_FENCE_NONE, &share, NULL);
     assert_string_equal(world_layout(&w), "[-7]");
     assert_int_equal(world_malloc(&w, 7, 2), p);
 }
@@ -210,9 +210,73 @@ static void given_back_pending_it_is_its_streams_alone(void **state)
     uint64_t other;
     vpmm_fence fence = world_fence(&w, 1);
     uint32_t number = cache(page, fence, 1);
-    vpmm_pool_hand_back(w.pool, number, vpmm_pool_cached_fence(w.pool, number), &share);
+    vpmm_pool_hand_back(w.pool, number, vpmm_pool_cached_fence(w.pool, number), &share, NULL);
     assert_int_equal(world_try(&w, 4, 2, 0, NULL, &other), VPMM_NOT_FOUND);
     assert_int_equal(world_malloc(&w, 4, 1), page);
+}
+
+/* What counts up is later; not asked for what two streams left. */
+static vpmm_fence later(void *self, vpmm_fence a, vpmm_fence b)
+{
+    const struct world *world = self;
+    assert_int_equal(world_stream(world, a), world_stream(world, b));
+    return a > b ? a : b;
+}
+
+/* The one in the middle comes last, with neither the first nor the last fence. */
+static void given_back_in_line_it_is_one_with_its_streams_neighbours(void **state)
+{
+    (void)state;
+    const struct vpmm_fence_line line = {&w, later};
+    const vpmm_fence fences[] = {world_fence(&w, 1), world_fence(&w, 1), world_fence(&w, 1)};
+    const uint64_t pages[] = {world_malloc(&w, 4, 1), world_malloc(&w, 3, 1),
+                              world_malloc(&w, 2, 1)};
+    const uint32_t numbers[] = {cache(pages[0], fences[0], 1), cache(pages[1], fences[1], 1),
+                                cache(pages[2], fences[2], 1)};
+    uint64_t other;
+    for (int i = 0; i < 3; i++) {
+        int turn = (const int[]){0, 2, 1}[i];
+        vpmm_pool_hand_back(w.pool, numbers[turn], fences[turn], &share, &line);
+        assert_null(vpmm_pool_audit(w.pool));
+    }
+    assert_string_equal(world_layout(&w), "[-9]");
+    world_complete(&w, fences[0]);
+    world_complete(&w, fences[1]);
+    assert_int_equal(world_try(&w, 4, 2, 0, NULL, &other), VPMM_NOT_FOUND);
+    world_complete(&w, fences[2]);
+    assert_int_equal(world_malloc(&w, 9, 2), pages[0]);
+}
+
+/* The new fence is that of the neighbour's neighbour. */
+static void given_back_in_line_it_reaches_as_far_as_its_fence(void **state)
+{
+    (void)state;
+    const struct vpmm_fence_line line = {&w, later};
+    vpmm_fence first = world_fence(&w, 1), last = world_fence(&w, 1);
+    uint32_t numbers[4];
+    for (int i = 0; i < 4; i++)
+        numbers[i] = cache(world_malloc(&w, 2, 1), i % 2 ? first : last, 1);
+    vpmm_pool_hand_back(w.pool, numbers[0], last, &share, NULL);
+    vpmm_pool_hand_back(w.pool, numbers[1], first, &share, NULL);
+    vpmm_pool_hand_back(w.pool, numbers[3], first, &share, NULL);
+    assert_string_equal(world_layout(&w), "[-2][-2][-2][-2]");
+    vpmm_pool_hand_back(w.pool, numbers[2], last, &share, &line);
+    assert_null(vpmm_pool_audit(w.pool));
+    assert_string_equal(world_layout(&w), "[-8]");
+}
+
+static void given_back_in_line_it_stays_apart_from_another_streams(void **state)
+{
+    (void)state;
+    const struct vpmm_fence_line line = {&w, later};
+    vpmm_fence own = world_fence(&w, 1), foreign = world_fence(&w, 2);
+    uint64_t p = world_malloc(&w, 4, 1), q = world_malloc(&w, 3, 2), r = world_malloc(&w, 2, 1);
+    uint32_t numbers[] = {cache(p, own, 1), cache(q, foreign, 2), cache(r, VPMM_FENCE_NONE, 1)};
+    vpmm_pool_hand_back(w.pool, numbers[2], VPMM_FENCE_NONE, &share, &line);
+    vpmm_pool_hand_back(w.pool, numbers[1], foreign, &share, &line);
+    vpmm_pool_hand_back(w.pool, numbers[0], own, &share, &line);
+    assert_null(vpmm_pool_audit(w.pool));
+    assert_string_equal(world_layout(&w), "[-4][-3][-2]");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -230,6 +294,9 @@ int main(void)
         TEST(what_was_looked_at_before_it_changed_hands_is_not_cached),
         TEST(given_back_complete_it_merges),
         TEST(given_back_pending_it_is_its_streams_alone),
+        TEST(given_back_in_line_it_is_one_with_its_streams_neighbours),
+        TEST(given_back_in_line_it_reaches_as_far_as_its_fence),
+        TEST(given_back_in_line_it_stays_apart_from_another_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

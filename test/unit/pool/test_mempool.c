@@ -96,8 +96,8 @@ static void so_does_one_out_of_several(void **state)
         VPMM_OK);
     expect(0, 3 * PAGE - 1, 3);
     assert_int_equal(left.n, 1);
-    vpmm_pool_hand_back(w.pool, left.pieces[0].number, VPMM_FENCE_NONE, &share);
-    vpmm_pool_hand_back(w.pool, cache(low), VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, left.pieces[0].number, VPMM_FENCE_NONE, &share, NULL);
+    vpmm_pool_hand_back(w.pool, cache(low), VPMM_FENCE_NONE, &share, NULL);
     expect(0, 0, 0);
 }
 

@@ -76,7 +76,7 @@ static void what_is_left_at_either_side_stays_cached(void **state)
     assert_int_equal(world_try(&w, 2, 1, 0, NULL, &other), VPMM_NOT_FOUND);
     for (uint32_t i = 0; i < 2; i++)
         vpmm_pool_hand_back(w.pool, left.pieces[i].number,
-                            vpmm_pool_cached_fence(w.pool, left.pieces[i].number), &share);
+                            vpmm_pool_cached_fence(w.pool, left.pieces[i].number), &share, NULL);
     assert_int_equal(world_malloc(&w, 2, 1), page);
 }
 

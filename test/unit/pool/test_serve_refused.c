@@ -39,7 +39,7 @@ static void what_a_front_cache_holds_is_refused(void **state)
     address += 2 * w.page_bytes;
     assert_int_equal(vpmm_pool_serve_at(w.pool, &want, address), VPMM_NOT_FOUND);
     world_check(&w);
-    vpmm_pool_hand_back(w.pool, live.number, VPMM_FENCE_NONE, &share);
+    vpmm_pool_hand_back(w.pool, live.number, VPMM_FENCE_NONE, &share, NULL);
     assert_int_equal(vpmm_pool_serve_at(w.pool, &want, address), VPMM_OK);
     world_check(&w);
     assert_string_equal(world_layout(&w), "[-2][4][-2]");
