@@ -127,7 +127,10 @@ class Offloaded:
     def _begin(self, *_):
         if self._depth == 0:
             self._on_stream(self.weights.begin)
-            self._begin_whole() if self.weights.is_whole() else self._leave_whole()
+            if self.weights.is_whole():
+                self._begin_whole()
+            else:
+                self._leave_whole()
         self._depth += 1
 
     def _begin_whole(self):

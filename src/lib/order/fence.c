@@ -143,19 +143,28 @@ static bool is_before(const struct vpmm_order *order, vpmm_fence fence,
     vpmm_fence part;
     while (vpmm_part_next(order, &fence, &part, &view))
         if (view.stream_id != later->stream_id || view.context != later->context ||
-            view.begin > later->begin)
+            view.begin >= later->begin)
             return false;
     return true;
 }
 
+static bool look_at_first(const struct vpmm_order *order, vpmm_fence fence,
+                          struct vpmm_slot_view *view_out)
+{
+    vpmm_fence part;
+    return vpmm_part_next(order, &fence, &part, view_out);
+}
+
+/* An open fence whose record has not begun is recorded later than all that has. Only the second
+ * look tells that it had not begun when the other one was looked at. */
 vpmm_fence vpmm_order_later(const struct vpmm_order *order, vpmm_fence a, vpmm_fence b)
 {
     const vpmm_fence both[] = {a, b};
     for (int i = 0; i < 2; i++) {
-        struct vpmm_slot_view view;
-        vpmm_fence part, rest = both[i];
-        if (vpmm_part_next(order, &rest, &part, &view) && view.stream_id &&
-            is_before(order, both[1 - i], &view))
+        struct vpmm_slot_view view, again;
+        if (look_at_first(order, both[i], &view) && view.stream_id &&
+            is_before(order, both[1 - i], &view) && look_at_first(order, both[i], &again) &&
+            again.begin == view.begin)
             return both[i];
     }
     return VPMM_FENCE_NONE;

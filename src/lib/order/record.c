@@ -74,6 +74,9 @@ static enum vpmm_status begin(struct vpmm_order *order, struct attempt *attempt)
         attempt->n_begins = order->n_begins;
         attempt->is_beside_begun = !vpmm_gate_is_open(order);
         attempt->begin = next_moment(order);
+        struct vpmm_slot *open = vpmm_slot_of(order, attempt->open);
+        if (open && vpmm_atomic_load(&open->kind) == VPMM_FENCE_IS_OPEN)
+            vpmm_atomic_store(&open->begin, attempt->begin);
         attempt->event = vpmm_event_take(order, context);
     }
     vpmm_lock_give(&order->lock);
