@@ -2,6 +2,8 @@
 /* Which of two fences stands for both. */
 #include "fake.h"
 
+#include "order/order_program.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -62,6 +64,20 @@ static void of_two_open_ones_there_is_none(void **state)
     struct vpmm_stream known = fake_known(order, 0);
     vpmm_fence one = vpmm_order_open(order, &known), other = vpmm_order_open(order, &known);
     assert_later(one, other, VPMM_FENCE_NONE);
+}
+
+/* What was freed at a later turn must not pass for what was freed at an earlier one. */
+static void of_two_turns_of_a_batch_there_is_none(void **state)
+{
+    (void)state;
+    struct vpmm_stream known = fake_known(order, 0);
+    vpmm_fence batch = vpmm_order_open(order, &known);
+    vpmm_order_joined(order, batch, 5);
+    vpmm_fence earlier = vpmm_order_of_turn(order, batch, 3);
+    assert_int_not_equal(earlier, batch);
+    assert_later(earlier, batch, VPMM_FENCE_NONE);
+    assert_int_equal(vpmm_order_close(order, batch, &known, false), VPMM_OK);
+    assert_later(earlier, batch, VPMM_FENCE_NONE);
 }
 
 static vpmm_fence closing, beside;
@@ -135,6 +151,7 @@ int main(void)
         TEST(of_one_stream_it_is_the_one_recorded_later),
         TEST(an_open_one_is_later_than_what_is_recorded),
         TEST(of_two_open_ones_there_is_none),
+        TEST(of_two_turns_of_a_batch_there_is_none),
         TEST(one_whose_record_is_being_made_is_open_no_more),
         TEST(one_that_was_open_goes_by_the_record_that_closed_it),
         TEST(of_two_streams_there_is_none),
