@@ -32,7 +32,7 @@ class Offloaded:
         self.found, self._places, self._maps = found, {}, {}
         self._hooks, self._wrapped, self._depth, self._unused = [], [], 0, set()
         self._whole_stream = None  # of the pass under way, while nothing is streamed: uses on it need not be told
-        self._arrival = None  # an event behind a pass in which nothing was streamed; True: it is complete
+        self._arrival = None  # an event behind a pass in which nothing was streamed
         self._lights = []  # of modules that read one streamed group: attributes, forward, the forward that tells
 
     def stats(self):
@@ -136,9 +136,7 @@ class Offloaded:
     def _begin_whole(self):
         """Once all has arrived, no use needs to be told on any stream, and modules are called as they were made."""
         self._whole_stream = streams.current_stream(self.device.index or 0)
-        if self._arrival not in (None, True) and not streams.is_capturing() and self._arrival.query():
-            self._arrival = True
-        if self._arrival is True:
+        if self._arrival and self._arrival.query():
             for attributes, forward, _ in self._lights:
                 attributes["forward"] = forward
 
@@ -146,7 +144,7 @@ class Offloaded:
         self._whole_stream = None
         for attributes, _, teller in self._lights:
             attributes["forward"] = teller
-        if self._arrival is None and not streams.is_capturing():
+        if not self._arrival:
             with torch.cuda.device(self.device):
                 self._arrival = streams.record_event()
 

@@ -2,12 +2,11 @@
 """The current device and stream as numbers. torch.cuda.current_stream makes an object, which takes five microseconds."""
 import torch
 
-is_capturing = torch.cuda.is_current_stream_capturing
 current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 
 
 def record_event():
-    """An event behind what the current stream was given. Not while that is capturing: to ask about it would end that."""
+    """An event behind what the current stream was given."""
     event = torch.cuda.Event()
     event.record()
     return event

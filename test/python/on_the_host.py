@@ -67,7 +67,7 @@ class OnTheHost(unittest.TestCase):
                 (torch.cuda, "init", lambda: None), (torch.cuda, "synchronize", lambda: None),
                 (torch.cuda, "device", lambda _: contextlib.nullcontext()),
                 (streams, "current_device", lambda: 0), (streams, "current_stream", lambda _: 0),
-                (streams, "record_event", Event), (streams, "is_capturing", lambda: False)):
+                (streams, "record_event", Event)):
             self.enterContext(mock.patch.object(target, name, value))
         torch.manual_seed(3)
 

@@ -297,16 +297,6 @@ class Shapes(OnTheHost):
             self.assertTrue(torch.equal(empty(x), model(x)))
             self.assertEqual((seen.pop(), offloaded.weights.seen), (False, [0, 1]))
 
-    def test_a_pass_that_is_captured_asks_about_no_event(self):
-        model, x, asked = nn.Sequential(nn.Linear(40, 40)), torch.randn(1, 40), []
-        empty, offloaded = self.offload(model)
-        offloaded.weights.all_bytes = 0
-        with torch.no_grad(), mock.patch.object(Event, "query", lambda _: asked.append(True) or True):
-            for is_capturing, n_asked in ((True, 0), (True, 0), (False, 0), (True, 0), (False, 1), (False, 1), (True, 1)):
-                with mock.patch.object(streams, "is_capturing", lambda: is_capturing):
-                    self.assertTrue(torch.equal(empty(x), model(x)))
-                self.assertEqual(len(asked), n_asked)
-
     def test_a_forward_of_the_programs_own(self):
         """It is called, its signature is what others see, and `close` puts it back."""
         model = nn.Sequential(nn.Linear(40, 40))
