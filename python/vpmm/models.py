@@ -32,8 +32,6 @@ class Offloaded:
         self.found, self._places, self._maps = found, {}, {}
         self._hooks, self._wrapped, self._depth, self._unused = [], [], 0, set()
         self._whole_stream = None  # of the pass under way, while nothing is streamed: uses on it need not be told
-        self._arrival = None  # an event behind a pass in which nothing was streamed
-        self._lights = []  # of modules that read one streamed group: attributes, forward, the forward that tells
 
     def stats(self):
         """The figures of vpmm.Weights.stats."""
@@ -41,7 +39,6 @@ class Offloaded:
 
     def budget(self, size):
         """Another budget, between passes."""
-        self._leave_whole()
         with torch.cuda.device(self.device):
             return self.weights.budget(size)
 
@@ -54,7 +51,7 @@ class Offloaded:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        for module, forward, _ in reversed(self._wrapped):
+        for module, forward in reversed(self._wrapped):
             module.__dict__.pop("forward", None)
             module.__dict__.update({"forward": forward} if forward else {})
         self._wrapped = []
@@ -98,8 +95,6 @@ class Offloaded:
             if group.kind in told:
                 for module in tensors.owners_of(self.model, self.found, group.names):
                     self._wrap(module, number)
-        self._lights = [(module.__dict__, before or type(module).forward.__get__(module), module.forward)
-                        for module, before, is_streamed in self._wrapped if is_streamed and self._wraps_once(module)]
         self._keep_calls()
         self._hooks.append(self.model.register_forward_hook(self._end, always_call=True))
         self._guard()
@@ -128,28 +123,8 @@ class Offloaded:
         if self._depth == 0:
             self._on_stream(self.weights.begin)
             if self.weights.is_whole():
-                self._begin_whole()
-            else:
-                self._leave_whole()
+                self._whole_stream = streams.current_stream(self.device.index or 0)
         self._depth += 1
-
-    def _begin_whole(self):
-        """Once all has arrived, no use needs to be told on any stream, and modules are called as they were made."""
-        self._whole_stream = streams.current_stream(self.device.index or 0)
-        if self._arrival and self._arrival.query():
-            for attributes, forward, _ in self._lights:
-                attributes["forward"] = forward
-
-    def _end_whole(self):
-        self._whole_stream = None
-        for attributes, _, teller in self._lights:
-            attributes["forward"] = teller
-        if not self._arrival:
-            with torch.cuda.device(self.device):
-                self._arrival = streams.record_event()
-
-    def _leave_whole(self):
-        self._arrival = None
 
     def _end(self, _module, _inputs, output):
         if not self._depth:  # its begin was refused
@@ -157,9 +132,7 @@ class Offloaded:
         self._depth -= 1
         if self._depth:
             return
-        was_whole = self._whole_stream is not None
-        if was_whole:
-            self._end_whole()
+        was_whole, self._whole_stream = self._whole_stream is not None, None
         if output is None and sys.exc_info()[0]:
             self._on_stream(self.weights.cancel)
             return
@@ -171,7 +144,7 @@ class Offloaded:
 
     def _wrap(self, module, number):
         inner, index, is_streamed = module.forward, self.device.index or 0, self.groups[number].kind == STREAMED
-        self._wrapped.append((module, module.__dict__.get("forward"), is_streamed))
+        self._wrapped.append((module, module.__dict__.get("forward")))
 
         @functools.wraps(inner)
         def forward(*arguments, **named):
@@ -188,9 +161,6 @@ class Offloaded:
                 self._on_stream(self.weights.done, number)
 
         module.forward = forward
-
-    def _wraps_once(self, module):
-        return sum(wrapped is module for wrapped, *_ in self._wrapped) == 1
 
     def _keep_calls(self):
         """A hook, even one that does nothing, keeps PyTorch's own layers from reading the weights of modules inside them

@@ -5,13 +5,6 @@ import torch
 current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 
 
-def record_event():
-    """An event behind what the current stream was given."""
-    event = torch.cuda.Event()
-    event.record()
-    return event
-
-
 def _stream_of(index):
     return torch.cuda.current_stream(index).cuda_stream
 

@@ -48,14 +48,6 @@ def save(model, path):
     return path
 
 
-class Event:
-    """It is over when a test says so."""
-    are_over = False
-
-    def query(self):
-        return self.are_over
-
-
 class OnTheHost(unittest.TestCase):
     """Everything that asks for CUDA gets the CPU, and every group of 2 KiB is streamed."""
 
@@ -66,8 +58,7 @@ class OnTheHost(unittest.TestCase):
                 (models.make_groups, "__defaults__", (*models.make_groups.__defaults__[:-1], SMALL_BYTES)),
                 (torch.cuda, "init", lambda: None), (torch.cuda, "synchronize", lambda: None),
                 (torch.cuda, "device", lambda _: contextlib.nullcontext()),
-                (streams, "current_device", lambda: 0), (streams, "current_stream", lambda _: 0),
-                (streams, "record_event", Event)):
+                (streams, "current_device", lambda: 0), (streams, "current_stream", lambda _: 0)):
             self.enterContext(mock.patch.object(target, name, value))
         torch.manual_seed(3)
 

@@ -8,7 +8,7 @@ import unittest
 import warnings
 from unittest import mock
 
-from on_the_host import CPU, Event, HostWeights, OnTheHost, models, save, streams, torch, vpmm
+from on_the_host import CPU, HostWeights, OnTheHost, models, save, streams, torch, vpmm
 
 import llama
 from torch import nn
@@ -274,28 +274,6 @@ class Shapes(OnTheHost):
         del offloaded.weights.use, offloaded.weights.done
         self.assertTrue(torch.equal(empty(x), model(x)))
         self.assertEqual(offloaded.weights.seen, [0, 1])
-
-    def test_a_budget_for_all_calls_modules_as_they_are_once_all_has_arrived(self):
-        """In a pass, and until the budget changes."""
-        model, x = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), torch.randn(1, 40)
-        empty, offloaded = self.offload(model)
-        offloaded.weights.all_bytes = 0
-        plain, seen = nn.Linear.forward, []
-        empty.register_forward_pre_hook(lambda *_: seen.append(empty[0].forward.__func__ is plain
-                                                               if hasattr(empty[0].forward, "__func__") else False))
-        with torch.no_grad(), mock.patch.object(Event, "are_over", False):
-            for are_over, is_plain in ((False, False), (False, False), (True, True)):
-                Event.are_over = are_over
-                self.assertTrue(torch.equal(empty(x), model(x)))
-                self.assertEqual(seen.pop(), is_plain)
-                with self.assertRaisesRegex(vpmm.Unsupported, "0.weight: its module was called by itself"):
-                    empty[0](x)
-            offloaded.budget("1GiB")
-            empty(x)
-            self.assertEqual(seen.pop(), False)
-            offloaded.weights.all_bytes = 1 << 62
-            self.assertTrue(torch.equal(empty(x), model(x)))
-            self.assertEqual((seen.pop(), offloaded.weights.seen), (False, [0, 1]))
 
     def test_a_forward_of_the_programs_own(self):
         """It is called, its signature is what others see, and `close` puts it back."""

@@ -58,18 +58,6 @@ static bool is_over(struct vpmm_offload *offload)
     return !status;
 }
 
-/* Where nothing is streamed, streams read that told of nothing: all of the context's work counts.
- */
-static enum vpmm_status record_mark(struct vpmm_offload *offload)
-{
-    const struct vpmm_driver *driver = offload->driver;
-    if (offload->n_slots)
-        return driver->event_record(driver->self, offload->mark, offload->copies);
-    return driver->event_record_context
-               ? driver->event_record_context(driver->self, offload->mark, offload->params.context)
-               : VPMM_NOT_SUPPORTED;
-}
-
 static bool await_end(struct vpmm_offload *offload)
 {
     const struct vpmm_driver *driver = offload->driver;
@@ -77,7 +65,7 @@ static bool await_end(struct vpmm_offload *offload)
     bool is_at_end = false;
     if (driver->capture_relax(driver->self, &mode))
         return false;
-    if (!record_mark(offload))
+    if (!driver->event_record(driver->self, offload->mark, offload->copies))
         for (unsigned i = 0; !is_at_end && i < LOOKS_MAX; i++) {
             is_at_end = is_over(offload);
             if (!is_at_end)
