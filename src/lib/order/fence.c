@@ -135,7 +135,8 @@ bool vpmm_order_covers(const struct vpmm_order *order, vpmm_fence fence, uint64_
     return true;
 }
 
-/* Whether all parts of `fence` come before what `later` stands for. */
+/* Whether all parts of `fence` come before what `later` stands for, and before any event of the
+ * program that puts a stream behind `later`: one without a turn may have been freed after that. */
 static bool is_before(const struct vpmm_order *order, vpmm_fence fence,
                       const struct vpmm_slot_view *later)
 {
@@ -143,7 +144,7 @@ static bool is_before(const struct vpmm_order *order, vpmm_fence fence,
     vpmm_fence part;
     while (vpmm_part_next(order, &fence, &part, &view))
         if (view.stream_id != later->stream_id || view.context != later->context ||
-            view.begin >= later->begin)
+            view.begin >= later->begin || (later->turn && (!view.turn || view.turn > later->turn)))
             return false;
     return true;
 }

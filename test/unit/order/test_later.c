@@ -80,6 +80,24 @@ static void of_two_turns_of_a_batch_there_is_none(void **state)
     assert_later(earlier, batch, VPMM_FENCE_NONE);
 }
 
+/* A stream may come after the first turn, and not after the second one. */
+static void a_batch_of_an_earlier_turn_does_not_stand_for_a_later_free(void **state)
+{
+    (void)state;
+    struct vpmm_stream known = fake_known(order, 0);
+    vpmm_fence batch = vpmm_order_open(order, &known);
+    vpmm_fence alone = free_on(0);
+    assert_later(batch, alone, batch);
+    vpmm_order_joined(order, batch, 3);
+    assert_later(batch, alone, VPMM_FENCE_NONE);
+    vpmm_fence second = vpmm_order_open(order, &known);
+    vpmm_order_joined(order, second, 5);
+    assert_int_equal(vpmm_order_close(order, second, &known, false), VPMM_OK);
+    assert_later(batch, second, VPMM_FENCE_NONE);
+    vpmm_order_joined(order, batch, 5);
+    assert_later(batch, second, batch);
+}
+
 static vpmm_fence closing, beside;
 
 static void free_beside(struct fake *self)
@@ -152,6 +170,7 @@ int main(void)
         TEST(an_open_one_is_later_than_what_is_recorded),
         TEST(of_two_open_ones_there_is_none),
         TEST(of_two_turns_of_a_batch_there_is_none),
+        TEST(a_batch_of_an_earlier_turn_does_not_stand_for_a_later_free),
         TEST(one_whose_record_is_being_made_is_open_no_more),
         TEST(one_that_was_open_goes_by_the_record_that_closed_it),
         TEST(of_two_streams_there_is_none),
