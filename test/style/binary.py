@@ -15,6 +15,7 @@ NEEDED = re.compile(r"^(?:libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[-\
 VARIABLES = {
     "src/lib/preload/entry.c": "the composition root",
     "src/lib/preload/original.c": "the originals, found once",
+    "src/lib/preload/wrap_work.c": "whether the program may have a blocking stream",
     "src/lib/observe/log.c": "the level, the count of warnings, and what became of standard error",
     "src/lib/preload/wrap_ipc.c": "whether the warning of shared extents was given",
     "src/lib/preload/signals.c": "what a handler must find: it is handed a number",
@@ -56,7 +57,7 @@ def line_of(tree, path, word):
 def intercepted(tree):
     """The names of others that the library is to export, from the one list."""
     text = house.without_comments(tree.read(API))
-    return {"dlsym"} | set(re.findall(r"^VPMM_API\((\w+)", text, re.MULTILINE))
+    return {"dlsym"} | set(re.findall(r"^VPMM_(?:API|STREAM)\((\w+)", text, re.MULTILINE))
 
 
 def wanted(tree):

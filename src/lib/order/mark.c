@@ -108,14 +108,25 @@ static enum vpmm_status mark_legacy(struct vpmm_order *order, const struct vpmm_
     return event ? record(order, stream, event) : vpmm_record_mark(order, stream);
 }
 
+void vpmm_order_watch_streams(struct vpmm_order *order, const vpmm_atomic32 *has_blocking)
+{
+    order->has_blocking = has_blocking;
+}
+
+bool vpmm_order_marks_free(const struct vpmm_order *order, const struct vpmm_stream *stream)
+{
+    if (!stream->is_legacy)
+        return stream->is_blocking && !stream->is_capturing;
+    return !order->has_blocking || vpmm_atomic_load(order->has_blocking);
+}
+
 enum vpmm_status vpmm_order_mark_free(struct vpmm_order *order, const struct vpmm_stream *stream,
                                       uint64_t bytes)
 {
-    if (stream->is_legacy)
-        return vpmm_record_verdict(mark_legacy(order, stream));
-    if (stream->is_blocking && !stream->is_capturing)
-        return vpmm_record_verdict(mark_blocking(order, stream, 0, bytes));
-    return VPMM_OK;
+    if (!vpmm_order_marks_free(order, stream))
+        return VPMM_OK;
+    return vpmm_record_verdict(stream->is_legacy ? mark_legacy(order, stream)
+                                                 : mark_blocking(order, stream, 0, bytes));
 }
 
 void vpmm_order_mark_malloc(struct vpmm_order *order, const struct vpmm_stream *stream,

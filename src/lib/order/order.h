@@ -14,6 +14,7 @@
 #ifndef VPMM_ORDER_ORDER_H
 #define VPMM_ORDER_ORDER_H
 
+#include "base/atomic.h"
 #include "base/fence.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -154,6 +155,14 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_order_close(struct vpmm_order *order, vpmm
 void vpmm_order_close_all(struct vpmm_order *order, const vpmm_fence *fences, size_t n);
 
 /* ---- marks: the order that an allocation or a free leaves in bare CUDA ---- */
+
+/* While `*has_blocking` is false, which must not become false again, the program has no blocking
+ * stream beside legacy ones: nobody can notice what a free on the legacy stream orders, and it
+ * leaves no mark. Without this call there may always be one. Before any other thread calls. */
+void vpmm_order_watch_streams(struct vpmm_order *order, const vpmm_atomic32 *has_blocking);
+
+/* Whether a free on that stream leaves a mark now. Any thread; no driver. */
+bool vpmm_order_marks_free(const struct vpmm_order *order, const struct vpmm_stream *stream);
 
 /* On the legacy stream a free makes later work on blocking streams of the context come after what
  * they were given before; an allocation leaves nothing, and has no mark. On a blocking stream

@@ -152,9 +152,9 @@ struct vpmm_context {
 struct vpmm_order {
     const struct vpmm_driver *driver;
     const struct vpmm_memory *memory;
+    const vpmm_atomic32 *has_blocking; /* vpmm_order_watch_streams; NULL: unknown */
     struct vpmm_lock lock;
-    struct vpmm_condition
-        calmed; /* a count of users or recorders fell to 0, or a destruction ended */
+    struct vpmm_condition calmed; /* users or recorders fell to 0, or a destruction ended */
     struct vpmm_table slots, events, queues, names, captures, contexts, tracks;
     uint64_t number;          /* no other order of the process has it */
     vpmm_atomic64 sequence;   /* grows with the lock: what began, in order */

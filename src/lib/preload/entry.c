@@ -179,6 +179,7 @@ static bool furnish(struct vpmm_world *world)
     if (vpmm_router_create(&world->config, &world->driver, memory, &first_heap, &world->router) !=
         VPMM_OK)
         return false;
+    vpmm_watch_streams(vpmm_router_order(world->router));
     world->neighbours = (struct vpmm_neighbours){&world->asker, vpmm_neighbours_ask};
     if (world->config.decay_ms)
         vpmm_router_neighbours(world->router, &world->neighbours);
@@ -216,8 +217,7 @@ static void publish(struct vpmm_world *world)
 /* The one that was made in this process; NULL: none yet. */
 static struct vpmm_world *find_made(void)
 {
-    bool was_made = atomic_load(&made_world) != NULL;
-    if (was_made && !atomic_load(&vpmm_present.world))
+    if (atomic_load(&made_world) && !atomic_load(&vpmm_present.world))
         become_child();
     return atomic_load_explicit(&vpmm_present.world, memory_order_acquire);
 }

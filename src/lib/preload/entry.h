@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "ipc/ipc.h"
 #include "preload/tracing.h"
+#include "preload/wrap_work.h"
 #include "route/route.h"
 
 #include <cuda.h>
@@ -105,11 +106,13 @@ static inline vpmm_mempool_handle vpmm_mempool_of(CUmemoryPool pool)
     return (vpmm_mempool_handle)(void *)pool;
 }
 
-/* The same for a stream; NULL means what it means in the plain spelling or in the per-thread one.
- */
+/* The same for a stream that the program names; NULL means what it means in the plain spelling or
+ * in the per-thread one. */
 static inline vpmm_stream_handle vpmm_stream_of(CUstream stream, vpmm_stream_handle null_stream)
 {
-    return stream ? (vpmm_stream_handle)(void *)stream : null_stream;
+    vpmm_stream_handle handle = stream ? (vpmm_stream_handle)(void *)stream : null_stream;
+    vpmm_see_stream(handle);
+    return handle;
 }
 
 #endif

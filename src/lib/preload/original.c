@@ -26,6 +26,7 @@ static struct {
 
 static const char *const names[VPMM_API_COUNT] = {
 #define VPMM_API(name, base, version, spelling, parameters) [VPMM_API_##name] = #name,
+#define VPMM_STREAM(name, base, version, spelling, n, place) [VPMM_API_##name] = #name,
 #define VPMM_USED(name, parameters) [VPMM_API_##name] = #name,
 #include "preload/api.def"
 };
@@ -144,8 +145,13 @@ VPMM_NOINLINE static vpmm_code *find_at(enum vpmm_api api)
 }
 
 /* Once filled, a place never changes: what stands there needs no other look. */
+vpmm_code *vpmm_original_known(enum vpmm_api api)
+{
+    return atomic_load_explicit(&originals.at[api], memory_order_relaxed);
+}
+
 vpmm_code *vpmm_original_at(enum vpmm_api api)
 {
-    vpmm_code *code = atomic_load_explicit(&originals.at[api], memory_order_relaxed);
+    vpmm_code *code = vpmm_original_known(api);
     return code ? code : find_at(api);
 }

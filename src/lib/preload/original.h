@@ -28,6 +28,8 @@ void *vpmm_original_lookup(void *self, const char *name);
 
 /* The original of one wrapper, or NULL. */
 vpmm_code *vpmm_original_at(enum vpmm_api api);
+/* The same where it was found before; NULL: vpmm_original_at has to look. */
+vpmm_code *vpmm_original_known(enum vpmm_api api);
 
 /* Calls the original of `name`. Without a driver to ask, the program learns that there is none. */
 #define VPMM_ORIGINAL(name, ...)                                                                   \

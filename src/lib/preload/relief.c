@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers of calls that take device memory which is not the pool's to serve. Launches of
- * kernels must not be among them: a wrapper would cost each of them time, and few of them take
+ * kernels must not be among them: to try again would cost each of them time, and few of them take
  * memory. */
 #include "preload/relief.h"
 
@@ -16,16 +16,18 @@ bool vpmm_relieve_device(int device, struct vpmm_relief *relief)
     return has_room;
 }
 
-/* How much such a call takes, only the driver knows. */
-#define RELIEVED(name, parameters, ...)                                                            \
+/* How much such a call takes, only the driver knows. `see`: what is learnt of streams first. */
+#define RELIEVED_SEEING(see, name, parameters, ...)                                                \
     CUresult vpmm_wrap_##name parameters                                                           \
     {                                                                                              \
+        see;                                                                                       \
         struct vpmm_relief relief = {.may_poll = true};                                            \
         CUresult result;                                                                           \
         VPMM_TRY_RELIEVED(result, vpmm_relieve_device(VPMM_DEVICE_OF_CONTEXT, &relief),            \
                           VPMM_ORIGINAL(name, __VA_ARGS__));                                       \
         return result;                                                                             \
     }
+#define RELIEVED(...) RELIEVED_SEEING((void)0, __VA_ARGS__)
 
 RELIEVED(cuMemAllocManaged, (CUdeviceptr * address_out, size_t bytes, unsigned flags), address_out,
          bytes, flags)
@@ -55,11 +57,15 @@ RELIEVED(cuGraphInstantiateWithParams, (CUgraphExec * exec_out, CUgraph graph, v
          exec_out, graph, parameters)
 RELIEVED(cuGraphInstantiateWithParams_ptsz,
          (CUgraphExec * exec_out, CUgraph graph, void *parameters), exec_out, graph, parameters)
-RELIEVED(cuGraphUpload, (CUgraphExec exec, CUstream stream), exec, stream)
-RELIEVED(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream stream), exec, stream)
-RELIEVED(cuGraphLaunch, (CUgraphExec exec, CUstream stream), exec, stream)
-RELIEVED(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), exec, stream)
+#define ON_STREAM(name, spelling)                                                                  \
+    RELIEVED_SEEING((void)vpmm_stream_of(stream, spelling), name,                                  \
+                    (CUgraphExec exec, CUstream stream), exec, stream)
+ON_STREAM(cuGraphUpload, VPMM_STREAM_LEGACY)
+ON_STREAM(cuGraphUpload_ptsz, VPMM_STREAM_PER_THREAD)
+ON_STREAM(cuGraphLaunch, VPMM_STREAM_LEGACY)
+ON_STREAM(cuGraphLaunch_ptsz, VPMM_STREAM_PER_THREAD)
 
-RELIEVED(cuStreamCreate, (CUstream * stream_out, unsigned flags), stream_out, flags)
-RELIEVED(cuStreamCreateWithPriority, (CUstream * stream_out, unsigned flags, int priority),
-         stream_out, flags, priority)
+RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreate, (CUstream * stream_out, unsigned flags),
+                stream_out, flags)
+RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreateWithPriority,
+                (CUstream * stream_out, unsigned flags, int priority), stream_out, flags, priority)

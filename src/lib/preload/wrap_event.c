@@ -94,19 +94,20 @@ static VPMM_INLINE CUresult waited(CUevent event, vpmm_stream_handle stream,
 
 CUresult vpmm_wrap_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
+    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_LEGACY);
     struct vpmm_event_points points;
     if (!waiting(event, &points))
         return VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags);
-    return waited(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points,
-                  VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags));
+    return waited(event, handle, &points, VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags));
 }
 
 CUresult vpmm_wrap_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
 {
+    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD);
     struct vpmm_event_points points;
     if (!waiting(event, &points))
         return VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags);
-    return waited(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points,
+    return waited(event, handle, &points,
                   VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags));
 }
 

@@ -13,6 +13,8 @@ static const struct vpmm_api_row rows[VPMM_API_WRAPPED] = {
 #define IS_PTSZ true
 #define VPMM_API(name, base, version, spelling, parameters)                                        \
     [VPMM_API_##name] = {#name, #base, version, IS_##spelling, (vpmm_code *)vpmm_wrap_##name},
+#define VPMM_STREAM(name, base, version, spelling, n, place)                                       \
+    [VPMM_API_##name] = {#name, #base, version, IS_##spelling, (vpmm_code *)vpmm_wrap_##name},
 #include "preload/api.def"
 };
 
@@ -54,16 +56,20 @@ static enum vpmm_api by_version(const char *base, int version, uint64_t flags)
     return best;
 }
 
-/* Among functions of that base name or exact name, the one whose code was found; where two
- * spellings share their code, the one that the request means. */
-static enum vpmm_api by_address(const char *symbol, enum vpmm_api meant, vpmm_code *code)
+/* Among functions of that base name, in a spelling that the request may mean, or of that exact
+ * name, the one whose code was found; where two spellings share their code, the one that it means.
+ */
+static enum vpmm_api by_address(const char *symbol, uint64_t flags, enum vpmm_api meant,
+                                vpmm_code *code)
 {
+    bool wants_per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     if (meant != VPMM_API_COUNT && vpmm_original_at(meant) == code)
         return meant;
     for (int i = 0; i < VPMM_API_WRAPPED; i++) {
         const struct vpmm_api_row *row = &rows[i];
+        bool is_meant = wants_per_thread || !row->is_per_thread;
         if (vpmm_original_at((enum vpmm_api)i) == code &&
-            (strcmp(symbol, row->base) == 0 || strcmp(symbol, row->name) == 0))
+            ((is_meant && strcmp(symbol, row->base) == 0) || strcmp(symbol, row->name) == 0))
             return (enum vpmm_api)i;
     }
     return VPMM_API_COUNT;
@@ -78,7 +84,7 @@ static void *substitute(const char *symbol, int version, uint64_t flags, void *f
     vpmm_code *code;
     memcpy(&code, &found, sizeof code);
     enum vpmm_api meant = by_version(symbol, version, flags);
-    enum vpmm_api api = by_address(symbol, meant, code);
+    enum vpmm_api api = by_address(symbol, flags, meant, code);
     /* A driver may answer with other code than it exports. Up to the version that the list was
      * checked against, name, version and flags leave one ABI; a newer request may mean an ABI that
      * we do not know. */

@@ -50,11 +50,12 @@ static struct vpmm_rack *require(struct vpmm_small *small, const struct vpmm_str
     return own;
 }
 
-/* The record on the legacy stream is its mark, so each free there has one of its own. */
+/* Where the record on the legacy stream is its mark, each free there has one of its own. */
 static bool may_join(const struct vpmm_small *small, const struct vpmm_piece *piece,
                      const struct vpmm_stream *stream)
 {
-    return !stream->is_legacy && vpmm_atomic_load(&piece->bytes) < small->page_bytes &&
+    bool is_record_mark = stream->is_legacy && vpmm_order_marks_free(small->order, stream);
+    return !is_record_mark && vpmm_atomic_load(&piece->bytes) < small->page_bytes &&
            !vpmm_heap_is_tight(small->heap) && !vpmm_order_has_captures(small->order) &&
            vpmm_context_device(stream->context) == vpmm_heap_device(small->heap);
 }

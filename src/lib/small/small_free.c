@@ -206,7 +206,7 @@ bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
         return false;
     struct vpmm_slab *slab = vpmm_slab_guess(small, address);
     struct vpmm_rack *rack = slab ? slab->rack : NULL;
-    if (!rack || (stream ? stream->is_legacy || stream->is_blocking
+    if (!rack || (stream ? vpmm_order_marks_free(small->order, stream)
                          : rack->is_async || vpmm_heap_is_tight(small->heap)))
         return false;
     if (stream && vpmm_atomic_load(&rack->id) != stream->id)

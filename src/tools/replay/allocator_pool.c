@@ -17,6 +17,7 @@ struct pool {
     struct vpmm_allocator base;
     struct vpmm_order *order;
     struct vpmm_heap *heap;
+    vpmm_atomic32 has_blocking; /* a stream of the trace, beside legacy ones */
 };
 
 static struct pool *of(struct vpmm_allocator *allocator)
@@ -27,8 +28,11 @@ static struct pool *of(struct vpmm_allocator *allocator)
 static enum vpmm_status resolve(struct vpmm_allocator *base, uint32_t number,
                                 struct vpmm_stream *stream_out)
 {
-    return vpmm_order_stream(of(base)->order, base->device->stream(base->device, number),
-                             stream_out);
+    enum vpmm_status status =
+        vpmm_order_stream(of(base)->order, base->device->stream(base->device, number), stream_out);
+    if (!status && stream_out->is_blocking)
+        vpmm_atomic_store(&of(base)->has_blocking, 1);
+    return status;
 }
 
 static enum vpmm_status take(struct vpmm_allocator *base, uint64_t bytes, uint32_t number,
@@ -173,9 +177,11 @@ static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options
     if (params.page_bytes > device->total_bytes)
         return VPMM_INVALID;
     status = vpmm_order_create(&device->driver, &vpmm_memory_system, &pool->order);
-    if (!status)
+    if (!status) {
+        vpmm_order_watch_streams(pool->order, &pool->has_blocking);
         status = vpmm_heap_create(&params, &device->driver, pool->order, &vpmm_memory_system,
                                   &pool->heap);
+    }
     if (status)
         return status;
     pool->base.page_bytes = vpmm_heap_page_bytes(pool->heap);

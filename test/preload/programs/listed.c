@@ -6,4 +6,6 @@
     {                                                                                              \
         return 999;                                                                                \
     }
+#define VPMM_STREAM(name, base, version, spelling, n, place)                                       \
+    VPMM_API(name, base, version, spelling, ())
 #include "preload/api.def"

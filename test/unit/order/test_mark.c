@@ -310,11 +310,30 @@ static void marks_that_are_over_do_not_pile_up(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void without_a_blocking_stream_the_legacy_one_leaves_no_mark(void **state)
+{
+    (void)state;
+    vpmm_atomic32 has_blocking = 0;
+    struct vpmm_stream blocking = fake_known(order, 1);
+    blocking.is_blocking = true;
+    vpmm_order_watch_streams(order, &has_blocking);
+    assert_false(vpmm_order_marks_free(order, &legacy));
+    assert_int_equal(vpmm_order_mark_free(order, &legacy, 0), VPMM_OK);
+    assert_int_equal(fake.n_records, 0);
+    assert_int_equal(vpmm_order_mark_free(order, &blocking, 0), VPMM_OK);
+    assert_int_equal(fake.n_records, 1);
+    vpmm_atomic_store(&has_blocking, 1);
+    assert_true(vpmm_order_marks_free(order, &legacy));
+    assert_int_equal(vpmm_order_mark_free(order, &legacy, 0), VPMM_OK);
+    assert_int_equal(fake.n_records, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(marks_share_an_event_that_is_no_fences),
         TEST(of_later_marks_too_only_a_broken_device_is_told),
+        TEST(without_a_blocking_stream_the_legacy_one_leaves_no_mark),
         TEST(a_context_that_leaves_is_not_marked),
         TEST(a_mark_may_meet_a_context_that_was_lost),
         TEST(a_context_leaves_after_the_marks_under_way),

@@ -50,6 +50,8 @@ vpmm_code *vpmm_original_at(enum vpmm_api api)
     return codes[api];
 }
 
+vpmm_atomic32 vpmm_has_blocking_stream;
+
 struct vpmm_router *vpmm_enter(void)
 {
     return fake.is_off ? NULL : router;

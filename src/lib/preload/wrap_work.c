@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* The wrappers of calls that queue work: they learn whether the program uses per-thread streams,
+ * which it can name without having created them. Must not do more than look at one word, because a
+ * launch of a kernel is among them. */
+#define _GNU_SOURCE
+#include "preload/wrap_work.h"
+
+#include "order/order.h"
+#include "preload/original.h"
+#include "preload/wrap_lookup.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+vpmm_atomic32 vpmm_has_blocking_stream;
+
+void vpmm_watch_streams(struct vpmm_order *order)
+{
+    vpmm_dlsym_fn *next = vpmm_original_dlsym_next();
+    void *found = next ? next(RTLD_DEFAULT, "cuLaunchKernel") : NULL;
+    vpmm_code *code;
+    memcpy(&code, &found, sizeof code);
+    if (code == vpmm_api_row(VPMM_API_cuLaunchKernel)->wrapper)
+        vpmm_order_watch_streams(order, &vpmm_has_blocking_stream);
+}
+
+#define WORDS_1 a0
+#define WORDS_2 WORDS_1, a1
+#define WORDS_3 WORDS_2, a2
+#define WORDS_4 WORDS_3, a3
+#define WORDS_5 WORDS_4, a4
+#define WORDS_6 WORDS_5, a5
+#define WORDS_7 WORDS_6, a6
+#define WORDS_8 WORDS_7, a7
+#define WORDS_9 WORDS_8, a8
+#define WORDS_10 WORDS_9, a9
+#define WORDS_11 WORDS_10, a10
+
+/* In the plain spelling NULL is the legacy stream; in the other one it is the thread's own. */
+#define SEE_PLAIN(word)                                                                            \
+    ((word) == (uintptr_t)VPMM_STREAM_PER_THREAD ? vpmm_see_blocking_stream() : (void)0)
+#define SEE_PTSZ(word) ((void)(word), vpmm_see_blocking_stream())
+
+/* Where the original is known there is nothing to do but a jump, so that is kept apart. A name is
+ * not handed on to another macro, because cuda.h has macros of some of these names. */
+#define VPMM_STREAM(name, base, version, spelling, n, place)                                       \
+    VPMM_NOINLINE static CUresult first_##name(VPMM_WORDS_##n)                                     \
+    {                                                                                              \
+        vpmm_code *original = vpmm_original_at(VPMM_API_##name);                                   \
+        return original ? ((name##_fn *)original)(WORDS_##n) : CUDA_ERROR_NOT_INITIALIZED;         \
+    }                                                                                              \
+    CUresult vpmm_wrap_##name(VPMM_WORDS_##n)                                                      \
+    {                                                                                              \
+        SEE_##spelling(a##place);                                                                  \
+        vpmm_code *original = vpmm_original_known(VPMM_API_##name);                                \
+        return original ? ((name##_fn *)original)(WORDS_##n) : first_##name(WORDS_##n);            \
+    }
+#include "preload/api.def"
+
+CUresult vpmm_wrap_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                    void **arguments, void **extra)
+{
+    if (config)
+        vpmm_see_stream((vpmm_stream_handle)(void *)config->hStream);
+    return VPMM_ORIGINAL(cuLaunchKernelEx, config, function, arguments, extra);
+}
+
+CUresult vpmm_wrap_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
+                                         void **arguments, void **extra)
+{
+    vpmm_see_blocking_stream();
+    return VPMM_ORIGINAL(cuLaunchKernelEx_ptsz, config, function, arguments, extra);
+}
+
+/* Each launch names a stream of its own. */
+CUresult vpmm_wrap_cuLaunchCooperativeKernelMultiDevice(void *launches, unsigned n, unsigned flags)
+{
+    vpmm_see_blocking_stream();
+    return VPMM_ORIGINAL(cuLaunchCooperativeKernelMultiDevice, launches, n, flags);
+}
