@@ -28,20 +28,36 @@ uint64_t vpmm_habit_layout(const struct vpmm_heap *heap)
     return layout;
 }
 
-/* In place of the one that the key had, or of none, or of any. */
-void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address)
+/* Where the key's habit lies, or else a free place in that of its sets which has more of them.
+ * NULL: neither. */
+static struct vpmm_habit *place_of(struct vpmm_habit *habits, uint64_t key)
 {
-    struct vpmm_habit *set = vpmm_habit_set(habits, key);
-    struct vpmm_habit *place = &set[(key >> 60) % VPMM_HABIT_WAYS];
-    for (unsigned i = VPMM_HABIT_WAYS; i-- > 0;) {
-        uint64_t other = vpmm_hint_load(&set[i].address);
-        if (!other)
-            place = &set[i];
-        if (vpmm_habit_is_of(&set[i], key, other)) {
-            place = &set[i];
-            break;
+    struct vpmm_habit *free_place = NULL;
+    unsigned n_free_most = 0;
+    for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
+        struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
+        unsigned n_free = 0, last_free = 0;
+        for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
+            uint64_t other = vpmm_hint_load(&set[i].address);
+            if (vpmm_habit_is_of(&set[i], key, other))
+                return &set[i];
+            n_free += !other;
+            last_free = other ? last_free : i;
+        }
+        if (n_free > n_free_most) {
+            n_free_most = n_free;
+            free_place = &set[last_free];
         }
     }
+    return free_place;
+}
+
+void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address)
+{
+    struct vpmm_habit *place = place_of(habits, key);
+    /* A habit that is given up is any of the first set. */
+    if (!place)
+        place = &vpmm_habit_set(habits, key, 0)[(key >> 60) % VPMM_HABIT_WAYS];
     vpmm_hint_store(&place->address, address);
     vpmm_hint_store(&place->check, key ^ address);
 }

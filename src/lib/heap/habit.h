@@ -20,9 +20,12 @@ struct vpmm_habit {
     vpmm_atomic64 address, check;
 };
 
-/* A set fills a cache line; there is room for up to 65,536. */
+/* A set fills a cache line. A habit has two sets to lie in: where one of a program's round has no
+ * room, all that follow it in the round are lost with it, and among thousands of sets some are
+ * always crowded. There is room for up to 131,072. */
 #define VPMM_HABIT_WAYS 4u
-#define VPMM_HABIT_SETS 16384u
+#define VPMM_HABIT_SETS 32768u
+#define VPMM_HABIT_CHOICES 2u
 
 /* NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap);
@@ -51,9 +54,12 @@ static inline uint64_t vpmm_habit_key(uint64_t layout, uint64_t stream_id, uint6
 /* The device's layout; any thread, no lock. */
 uint64_t vpmm_habit_layout(const struct vpmm_heap *heap);
 
-static inline struct vpmm_habit *vpmm_habit_set(struct vpmm_habit *habits, uint64_t key)
+/* `choice`: below VPMM_HABIT_CHOICES. */
+static inline struct vpmm_habit *vpmm_habit_set(struct vpmm_habit *habits, uint64_t key,
+                                                unsigned choice)
 {
-    return &habits[key % VPMM_HABIT_SETS * VPMM_HABIT_WAYS];
+    uint64_t set = (key >> 24 * choice) % VPMM_HABIT_SETS;
+    return &habits[set * VPMM_HABIT_WAYS];
 }
 
 static inline bool vpmm_habit_is_of(const struct vpmm_habit *habit, uint64_t key, uint64_t address)
@@ -64,11 +70,13 @@ static inline bool vpmm_habit_is_of(const struct vpmm_habit *habit, uint64_t key
 /* The next two: any thread, no lock. 0: there is none. */
 static inline uint64_t vpmm_habit_find(struct vpmm_habit *habits, uint64_t key)
 {
-    const struct vpmm_habit *set = vpmm_habit_set(habits, key);
-    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-        uint64_t address = vpmm_hint_load(&set[i].address);
-        if (vpmm_habit_is_of(&set[i], key, address))
-            return address;
+    for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
+        const struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
+        for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
+            uint64_t address = vpmm_hint_load(&set[i].address);
+            if (vpmm_habit_is_of(&set[i], key, address))
+                return address;
+        }
     }
     return 0;
 }

@@ -27,6 +27,41 @@ static void pass_over(struct vpmm_queue *queue)
     queue->n_passes_left = queue->n_passes;
 }
 
+/* The slot half way from the queue's first one to `end`, which lies behind that; no further than
+ * `n_max` from the first one. */
+static uint32_t half_way(const struct vpmm_order *order, const struct vpmm_queue *queue,
+                         uint32_t end, uint32_t n_max)
+{
+    uint32_t slow = queue->first, fast = queue->first;
+    for (uint32_t n = 0; n < n_max && (fast = vpmm_slot_at(order, fast)->next) != end &&
+                         (fast = vpmm_slot_at(order, fast)->next) != end;
+         n++)
+        slow = vpmm_slot_at(order, slow)->next;
+    return slow;
+}
+
+/* Finds the last fence of the queue that is complete, before `pending` in the slot `end`, which was
+ * not: from the oldest on in steps that double, and then by halves. A query that finds its event
+ * complete is dear while the device works, and mostly few or very many are. */
+static void search(struct vpmm_order *order, struct vpmm_queue *queue, uint32_t end,
+                   vpmm_fence pending)
+{
+    enum vpmm_status (*query)(void *, vpmm_event_handle) = order->driver->event_query;
+    uint32_t step = 0;
+    /* Once that is complete, too, the queue may be another's. */
+    while (fence_in(order, end) == pending && queue->first != end) {
+        uint32_t slot = half_way(order, queue, end, step);
+        vpmm_fence fence = fence_in(order, slot);
+        if (vpmm_fence_observe(order, fence, query) == VPMM_OK) {
+            step = step == UINT32_MAX ? step : 2 * step + 1;
+            continue;
+        }
+        end = slot;
+        pending = fence;
+        step = UINT32_MAX;
+    }
+}
+
 /* Called with the lock, which is given up while the driver is asked: meanwhile the queue may have
  * become another's. While its oldest fence is not complete, no other is; and the newest vouches for
  * all. True: the queue is busy, some of it is not complete. */
@@ -37,12 +72,11 @@ static bool poll_queue(struct vpmm_order *order, struct vpmm_queue *queue)
     pass_over(queue);
     if (!oldest || vpmm_fence_observe(order, oldest, query) != VPMM_OK)
         return oldest != VPMM_FENCE_NONE;
-    vpmm_fence newest = fence_in(order, queue->last);
+    uint32_t last = queue->last;
+    vpmm_fence newest = fence_in(order, last);
     if (!newest || vpmm_fence_observe(order, newest, query) == VPMM_OK)
         return false;
-    while ((oldest = fence_in(order, queue->first)) != VPMM_FENCE_NONE && oldest != newest)
-        if (vpmm_fence_observe(order, oldest, query) != VPMM_OK)
-            break;
+    search(order, queue, last, newest);
     return true;
 }
 

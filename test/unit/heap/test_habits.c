@@ -245,6 +245,22 @@ static void a_set_keeps_as_many_as_it_has_ways(void **state)
     fixture_teardown(&f);
 }
 
+/* A round of a program has thousands of habits, and the loss of one costs all that follow. */
+static void a_round_of_thousands_loses_none(void **state)
+{
+    (void)state;
+    enum {
+        N = 30000
+    };
+    struct fixture f;
+    fixture_setup_eager(&f);
+    for (uint64_t i = 1; i <= N; i++)
+        vpmm_habit_keep(f.heap->habits, vpmm_habit_key(i * i, 1, i), i * PAGE);
+    for (uint64_t i = 1; i <= N; i++)
+        assert_int_equal(vpmm_habit_find(f.heap->habits, vpmm_habit_key(i * i, 1, i)), i * PAGE);
+    fixture_teardown(&f);
+}
+
 static void halves_of_two_habits_are_none(void **state)
 {
     (void)state;
@@ -335,6 +351,7 @@ int main(void)
         cmocka_unit_test(each_stream_has_its_own),
         cmocka_unit_test(the_layout_is_what_is_live),
         cmocka_unit_test(a_set_keeps_as_many_as_it_has_ways),
+        cmocka_unit_test(a_round_of_thousands_loses_none),
         cmocka_unit_test(halves_of_two_habits_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,8 +43,8 @@ static uint64_t n_fences(void)
     return totals.fences;
 }
 
-/* While the oldest fence is not complete no other is asked; the newest vouches for all; else the
- * others are asked until one is not complete. */
+/* While the oldest fence is not complete no other is asked; the newest vouches for all; else those
+ * between are searched. */
 static void test_poll_asks_little(void **state)
 {
     (void)state;
@@ -68,6 +68,35 @@ static void test_poll_asks_little(void **state)
     assert_true(vpmm_order_poll(order));
     assert_int_equal(fake.n_queries, 2);
     assert_int_equal(n_fences(), 0);
+}
+
+/* Wherever the last complete one lies, it is found, and the number of queries hardly grows. */
+static void many_that_completed_at_once_cost_few_queries(void **state)
+{
+    (void)state;
+    enum {
+        N = 200,
+        QUERIES_MAX = 18
+    };
+    for (int n_complete = 1; n_complete < N; n_complete++) {
+        vpmm_fence fences[N];
+        int events[N];
+        for (int i = 0; i < N; i++) {
+            fences[i] = free_on(0);
+            events[i] = fake.last_event;
+        }
+        for (int i = 0; i < n_complete; i++)
+            fake_complete(&fake, events[i]);
+        fake.n_queries = 0;
+        assert_true(vpmm_order_poll(order));
+        assert_true(fake.n_queries <= QUERIES_MAX);
+        assert_int_equal(ask(fences[n_complete - 1]), VPMM_VERDICT_COMPLETE);
+        assert_int_equal(ask(fences[n_complete]), VPMM_VERDICT_PENDING);
+        assert_int_equal(n_fences(), N - n_complete);
+        fake_complete_context(&fake, 0);
+        assert_true(vpmm_order_poll(order));
+        assert_int_equal(n_fences(), 0);
+    }
 }
 
 /* Whether a glance asked the driver at all. */
@@ -120,6 +149,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_poll_asks_little),
+        TEST(many_that_completed_at_once_cost_few_queries),
         TEST(test_glances_pass_over_the_busy),
         TEST(test_glances_ask_again_after_a_completion),
     };
