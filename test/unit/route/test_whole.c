@@ -113,12 +113,12 @@ static void blocks_of_both_kinds_are_served_found_and_freed_once(void **state)
     struct vpmm_region_view view;
     int device;
     assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
-    assert_int_equal(allocate(5 * MIB + 13, NULL, &first), VPMM_ROUTE_POOL);
-    assert_int_equal(allocate(7 * MIB, stream, &second), VPMM_ROUTE_POOL);
+    assert_int_equal(allocate(6 * MIB - 13, NULL, &first), VPMM_ROUTE_POOL);
+    assert_int_equal(allocate(8 * MIB, stream, &second), VPMM_ROUTE_POOL);
     assert_true(vpmm_router_find(router, first + 4 * MIB, &view, &device));
     assert_int_equal(view.address, first);
-    assert_int_equal(view.owner.bytes, 5 * MIB + 13);
-    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 5 * MIB + 13);
+    assert_int_equal(view.owner.bytes, 6 * MIB - 13);
+    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 6 * MIB - 13);
     assert_int_equal(vpmm_router_live_bytes(router, first + 4 * MIB, &device), 0);
     assert_int_equal(release(first + 2 * MIB, NULL), VPMM_FREE_NOT_OURS);
     assert_int_equal(release(first, stream), VPMM_FREED);
