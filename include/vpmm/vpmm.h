@@ -31,7 +31,7 @@ enum vpmm_result {
     VPMM_NOT_ACTIVE =
         2,            /* it is, but leaves this process to CUDA: VPMM_DISABLE, VPMM_ONLY, a driver
                          without what it needs, or a child of fork whose parent had a pool */
-    VPMM_NO_POOL = 3, /* the device has no pool: so far no large request was made there */
+    VPMM_NO_POOL = 3, /* the device has no pool: so far it served no request there */
     VPMM_BUSY = 4,    /* a stream capture, or another call or process, stands in the way of some of
                          it; the rest is done: ask again later */
     VPMM_DRIVER_FAILED = 5, /* the driver refused some of it; the rest is done: ask again */

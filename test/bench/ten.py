@@ -27,10 +27,10 @@ def _large(part: str, name: str) -> Work:
 
 
 def _every(part: str, name: str) -> Work:
-    """All requests of one of the ten, the small ones served as well."""
-    return Work(part, name, "replay", ("async", "small"), (EVERY_SIZE,), trace=split.recording_of(name), limit_s=60.0, bars=(
-        *(at_most("small", f"{turn}_total", 3, "async") for turn in PASSES),
-        *(is_within("small", f"{turn}_malloc_p99", LONGEST_NS, "3 us") for turn in PASSES), _tight("small")))
+    """All requests of one of the ten."""
+    return Work(part, name, "replay", ("async", "pool"), (EVERY_SIZE,), trace=split.recording_of(name), limit_s=60.0, bars=(
+        *(at_most("pool", f"{turn}_total", 3, "async") for turn in PASSES),
+        *(is_within("pool", f"{turn}_malloc_p99", LONGEST_NS, "3 us") for turn in PASSES), _tight("pool")))
 
 
 # What the ten programs' parts are called, by the half that they are of.

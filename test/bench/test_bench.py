@@ -49,6 +49,12 @@ class KeepingResults(InFolder):
         self.assertEqual(path.read_text().splitlines()[0],
                          "date,commit,kernel,driver,gpu,command,work,rival,run,status,figure,value,unit")
 
+    def test_what_passed_through_before_small_requests_were_served(self):
+        path = self.folder / "r.csv"
+        records.append(path, SESSION, [*figures("small/cudaMalloc, 1 KiB", **{"pool-malloc": [1], "bypass": [2]}),
+                                       *figures(pool=[3]), *figures("p/all", small=[4])])
+        self.assertEqual([record.rival for record in records.read([path])[1]], ["bypass-malloc", "bypass", "pool", "pool"])
+
     def test_a_last_line_cut_short_is_passed_over_and_no_other(self):
         path = self.folder / "r.csv"
         records.append(path, SESSION, figures(a=[1, 2]))

@@ -8,6 +8,7 @@ import rig
 
 NOWHERE = "libvpmm.so is not preloaded"
 LEFT_ALONE = "libvpmm.so leaves this process to CUDA"
+PAGES = {"VPMM_MIN_SIZE": "page"}
 NO_POOL = "the device has no pool"
 NOTHING = "live 0 requested 0 pending 0 outstanding 0 ready 0 held 0"
 
@@ -44,8 +45,19 @@ class Interface(unittest.TestCase):
                                      f"trim: {NO_POOL}: given back 0", f"dump: {NO_POOL}"])
 
     def test_figures_reap_and_trim(self):
-        spinning = "snapshot: done: live 64 requested 63 pending 32 outstanding 96 ready 0 held 96"
+        """A small block shares pages, and is live for the one that it took."""
+        spinning = "snapshot: done: live 66 requested 65 pending 32 outstanding 98 ready 0 held 98"
         self.assertEqual(self.play("warm"), [
+            spinning, "trim: done: given back 0", spinning,
+            "version: 0.1.0", "devices: 0 -1", spinning, "requests: done: pool 2 small 0",
+            "reap: done: pending 0", "trim: done: given back 32", "dump: done",
+            "reap: done: pending 0",
+            "snapshot: done: live 0 requested 0 pending 0 outstanding 0 ready 66 held 66",
+            "trim: done: given back 66", f"snapshot: done: {NOTHING}"])
+
+    def test_figures_reap_and_trim_where_small_requests_pass(self):
+        spinning = "snapshot: done: live 64 requested 63 pending 32 outstanding 96 ready 0 held 96"
+        self.assertEqual(self.play("warm", **PAGES), [
             spinning, "trim: done: given back 0", spinning,
             "version: 0.1.0", "devices: 0 -1", spinning, "requests: done: pool 1 small 1",
             "reap: done: pending 0", "trim: done: given back 32", "dump: done",
@@ -59,7 +71,7 @@ class Interface(unittest.TestCase):
         self.assertEqual({line.split(": ")[1] for line in lines} - {"none", "-1 -1"}, {NOWHERE})
 
     def test_dump_to_a_descriptor(self):
-        done = rig.call(program(), "warm", LD_PRELOAD=rig.options.shared_library)
+        done = rig.call(program(), "warm", LD_PRELOAD=rig.options.shared_library, **PAGES)
         self.assertIn("vpmm device 0: [32][...]\n", done.stdout)
 
     def test_failed_wait_is_tried_again(self):

@@ -18,6 +18,7 @@ from world import Process, vpmm
 
 MIB = 1 << 20
 PAGE = 2 * MIB
+PAGES = {"VPMM_MIN_SIZE": "page"}  # small requests are CUDA's
 # What a look may take, whatever it finds.
 LOOK_S = 2
 
@@ -79,7 +80,8 @@ class Seen(unittest.TestCase):
         self.assertEqual(process.stat()["program"], "seen")
 
     def test_the_same_figures_as_at_exit(self):
-        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", f"sync {PAGE}", "sync 100")
+        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", f"sync {PAGE}", "sync 100",
+                             **PAGES)
         seen = process.stat()
         process.end()
         at_exit = process.statistics()
@@ -88,7 +90,7 @@ class Seen(unittest.TestCase):
         self.assertEqual(seen["requests"]["cudaMalloc"]["small"], 1)
 
     def test_figures_for_people(self):
-        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", "sync 100")
+        process = self.start("device 0", f"async {3 * PAGE}", "asyncfree 0", f"async {3 * PAGE}", "sync 100", **PAGES)
         text = vpmm("stat", process.pid).stdout
         self.assertIn(f"vpmm[{process.pid}] statistics of seen\ndevice 0\n", text)
         self.assertRegex(text, r"cache \(served from the front cache\) +1  50\.0%\n")
@@ -106,7 +108,7 @@ class Seen(unittest.TestCase):
         self.assertLessEqual(set(words[0]), set(words[1]))
 
     def test_small_blocks_by_class(self):
-        process = self.start("device 0", "sync 100", "async 3000", f"async {PAGE // 2}", f"sync {3 * PAGE}", VPMM_MIN_SIZE=1)
+        process = self.start("device 0", "sync 100", "async 3000", f"async {PAGE // 2}", f"sync {3 * PAGE}")
         device, = dump(process)["devices"]
         self.assertEqual(sum(one["blocks"] for one in device["small"]), 3)
         self.assertEqual(sum(one["requested_bytes"] for one in device["small"]), 3100 + PAGE // 2)
@@ -122,7 +124,7 @@ class Seen(unittest.TestCase):
         self.assertEqual(process.statistics()["devices"][0]["small"], device["small"])
 
     def test_no_class_without_small_blocks(self):
-        for environment in {}, {"VPMM_MIN_SIZE": 1}:
+        for environment in {}, PAGES:
             process = self.start("device 0", f"sync {3 * PAGE}", **environment)
             self.assertNotIn("small", process.stat()["devices"][0])
             self.assertNotIn("small blocks  ", vpmm("stat", process.pid).stdout)
@@ -226,7 +228,7 @@ class Seen(unittest.TestCase):
         self.assertIn("statistics of ?[2Jx\n", text)
 
     def test_before_the_first_pool(self):
-        process = self.start("device 0")
+        process = self.start("device 0", **PAGES)
         self.refused(1, "has no pool yet", "dump", process.pid)
         self.refused(1, "has no pool yet", "stat", process.pid)
         process.tell("sync 100")

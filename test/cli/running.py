@@ -189,7 +189,7 @@ class Statistics(unittest.TestCase):
             self.assertEqual((bare.stdout, done.stdout), ("asks\n", "asks\n"))
 
     def test_one_whose_requests_were_too_small(self):
-        done = run("--stats", *self.program(3))
+        done = run("--stats", *self.program(3), VPMM_MIN_SIZE="page")
         self.assertEqual((done.returncode, done.stdout), (0, "asks\n"), done.stderr)
         self.assertRegex(done.stderr, r"(?m)^  smaller than the threshold +1  100\.0%$")
 
@@ -213,7 +213,7 @@ class Statistics(unittest.TestCase):
                    f"import subprocess; subprocess.run({self.program(3)!r}, check=True)")
         with open(path, encoding="utf-8") as file:
             told = json.load(file)
-        self.assertEqual((told["program"], told["requests"]["cudaMalloc"]["small"]), ("asks", 1))
+        self.assertEqual((told["program"], told["requests"]["cudaMalloc"]["pool"]), ("asks", 1))
         self.assertRegex(done.stderr, self.NOTHING)
 
 

@@ -63,7 +63,8 @@ class Gpu(Case):
     def test_under_the_preload(self):
         if not replaying.arguments.shared_library:
             self.skipTest("an instrumented library cannot be preloaded")
-        for gpu, is_preloaded in (({**GPU, "LD_PRELOAD": replaying.arguments.shared_library}, True), (GPU, False)):
+        preload = {"LD_PRELOAD": replaying.arguments.shared_library, "VPMM_MIN_SIZE": "page"}
+        for gpu, is_preloaded in (({**GPU, **preload}, True), (GPU, False)):
             result = vpmm("--compare", "--json", "-", trace=SMALL, gpu=gpu)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for replay in json.loads(result.stdout)["replays"]:

@@ -97,7 +97,7 @@ class Terminal:
 
 class Plain(unittest.TestCase):
     def test_one_look(self):
-        process = Process(self, VPMM_SIM_DEVICES=2)
+        process = Process(self, VPMM_SIM_DEVICES=2, VPMM_MIN_SIZE="page")
         for line in ("device 0", f"sync {6 * PAGE}", f"async {2 * PAGE}", "free 0", "sync 100", "device 1", f"sync {PAGE}"):
             process.tell(line)
         done = vpmm("top", "--once", process.pid)
@@ -116,7 +116,7 @@ class Plain(unittest.TestCase):
         self.assertLessEqual(max(map(len, lines)), 120)
 
     def test_small_blocks(self):
-        process = Process(self, VPMM_MIN_SIZE=1)
+        process = Process(self)
         for line in ("device 0", f"sync {3 * PAGE}"):
             process.tell(line)
         self.assertNotIn("small blocks", vpmm("top", "--once", process.pid).stdout)

@@ -17,7 +17,8 @@ CONFORMANCE_SOURCES = Path(__file__).resolve().parent / "conformance"
 # Those of the driver API, which run beside the simulated device too.
 CONFORMANCE_NAMES = (CONFORMANCE_SOURCES / "names").read_text().split()
 
-# Requests that no pool serves: below a page, and those made before the runtime has made its context, which it repeats.
+# Requests that may always pass through: small ones of memory pools that the program made or where VPMM_MIN_SIZE leaves
+# them to CUDA, and those made before the runtime has made its context, which it repeats.
 ALWAYS_PASSED = frozenset({"small", "no_context"})
 
 
@@ -107,6 +108,9 @@ def _ordinary() -> List[Program]:
               passes=passes.get(source, frozenset()), alone=True)
         for source in ("mixes", "pools", "graphs", "meminfo", "errors", "threads", "reset", "pitches")
         for cudart in (STATIC, SHARED, PER_THREAD)
+    ] + [
+        _cuda("programs", "mixes", name="mixes, small ones left to CUDA", env={"VPMM_MIN_SIZE": "page"},
+              passes=passes["mixes"], alone=True),
     ]
 
 
@@ -170,7 +174,8 @@ def _stress(name: str, *bars: Bar, **env: str) -> Program:
 
 
 STRESS = [
-    _stress("extents of one page", Bar("refused", "0", 0.0, 0.0), VPMM_EXTENT="1"),
+    # Pages that blocks share may keep room from large ones on a full device.
+    _stress("extents of one page", Bar("refused", "0", 0.0, 0.0), VPMM_EXTENT="1", VPMM_MIN_SIZE="page"),
     _stress("as it comes"),
     _stress("no slack", VPMM_SLACK="0"),
 ]

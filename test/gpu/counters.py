@@ -110,6 +110,13 @@ def has_open(pid: int, path: Path) -> bool:
     return False
 
 
+def live_bytes(device: Any) -> float:
+    """What the program has of a device in a dump: of pages that blocks share, as much as these asked for."""
+    shared = device.get("small", [])
+    pages, asked = (sum(one[name] for one in shared) for name in ("pages", "requested_bytes"))
+    return float(device["live_bytes"] - pages * device["page_bytes"] + asked)
+
+
 def dump_figures(dump: Any) -> Dict[str, float]:
     """What a dump says is live and not yet settled, and how many of its own sums do not add up."""
     figures = {"live_bytes": 0.0, "unsettled_bytes": 0.0, "held_bytes": 0.0, "wrong_sums": 0.0}
@@ -119,7 +126,7 @@ def dump_figures(dump: Any) -> Dict[str, float]:
         for region in device["regions"]:
             state = region["state"]
             by_state[state] = by_state.get(state, 0) + region["pages"] * page_bytes
-        figures["live_bytes"] += device["live_bytes"]
+        figures["live_bytes"] += live_bytes(device)
         figures["unsettled_bytes"] += device["busy_bytes"] + device["quarantined_bytes"]
         figures["held_bytes"] += device["held_bytes"]
         figures["wrong_sums"] += device["live_bytes"] != by_state.get("live", 0)

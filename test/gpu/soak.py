@@ -21,7 +21,7 @@ import build
 import device
 import verdict
 from catalogue import STATIC, Program
-from counters import Counters, ask_dump, dump_figures, read_counters
+from counters import Counters, ask_dump, dump_figures, live_bytes, read_counters
 from process import Figures, Outcome, run
 
 PROGRAM = Program("soak", "soak", "soak", cudart=STATIC)
@@ -180,6 +180,7 @@ def pool_figures(dump: Any) -> Sample:
     if not dump["devices"]:
         raise ValueError("the dump knows no device with a pool")
     figures = {f"{name}_mib": sum(entry[f"{name}_bytes"] for entry in dump["devices"]) / MIB for name in SUMS}
+    figures["live_mib"] = sum(map(live_bytes, dump["devices"])) / MIB
     figures.update({name: float(sum(entry[name] for entry in dump["devices"])) for name in COUNTS})
     figures["wrong_sums"] = dump_figures(dump)["wrong_sums"]
     return figures

@@ -90,6 +90,12 @@ class ReadingCounters(InFolder):
         self.assertEqual(counters.dump_figures(self.dump(2)),
                          {"live_bytes": 32.0, "unsettled_bytes": 0.0, "held_bytes": 32.0, "wrong_sums": 0.0})
 
+    def test_pages_that_blocks_share_are_live_for_these(self):
+        dump = self.dump(3)
+        dump["devices"][0]["small"] = [{"pages": 1, "blocks": 2, "requested_bytes": 5}, {"pages": 1, "blocks": 0, "requested_bytes": 0}]
+        figures = counters.dump_figures(dump)
+        self.assertEqual((figures["live_bytes"], figures["wrong_sums"]), (21.0, 0.0))
+
     def test_sums_that_do_not_add_up(self):
         for change in ({"live_bytes": 16}, {"reserved_bytes": 16}):
             dump = self.dump(2)

@@ -176,8 +176,7 @@ def page(results: Sequence[Result], machine: str, command: str) -> str:
         f"The last run of `{command}`: {machine}. Written by that command; do not edit.\n",
         "Every program ran bare twice (once in fidelity and memcheck) and once with the library preloaded. \"Same "
         "result\" means that all of them printed the same bytes and ended with the same code; measurements are not "
-        "compared. Requests of a page and more are the pool's to serve; what passed through instead is counted by its "
-        "reason. What was not run did not pass.\n",
+        "compared. What passed through to CUDA is counted by its reason. What was not run did not pass.\n",
         as_markdown(HEADS, rows(results)),
     ]
     figures = figure_rows(results)

@@ -144,7 +144,7 @@ struct taste {
     uint64_t steps_max;
     int extents;   /* VPMM_EXTENT of every program, -1: each draws its own */
     bool detaches; /* the driver has cuCtxDetach */
-    bool is_small; /* of every program: small requests are served; else of every fourth */
+    bool is_small; /* of every program: small requests are served; else of three in four */
     const struct setting
         *setting; /* of every program, on a real device; NULL: each draws its own */
 };

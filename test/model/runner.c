@@ -55,9 +55,11 @@ static void set_environment(const struct setting *setting)
     set("VPMM_PAGES", setting->eager_pages);
     set("VPMM_FREE_SYNC", setting->free_waits);
     if (setting->serves_small) {
-        set("VPMM_MIN_SIZE", 1);
+        unsetenv("VPMM_MIN_SIZE");
         if (setting->seed % 8 == 0 && !setting->free_waits)
             setenv("VPMM_FREE_SYNC", "small", 1);
+    } else {
+        setenv("VPMM_MIN_SIZE", "page", 1);
     }
     set("VPMM_VA_SIZE", setting->root_bytes);
     /* Other processes on this machine are not asked for memory: their answers take real time. */

@@ -76,7 +76,7 @@ static void draw_setting(struct generator *generator, int extents, bool small)
         chance_below(&generator->chance, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
     setting->free_waits = chance_below(&generator->chance, 8) == 0;
     setting->is_full = chance_below(&generator->chance, 6) == 0;
-    setting->serves_small = small || setting->seed % 4 == 0;
+    setting->serves_small = small || setting->seed % 4 != 0;
 }
 
 void taste_draw(struct generator *generator, const struct taste *taste)

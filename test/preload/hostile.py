@@ -9,7 +9,7 @@ import time
 import unittest
 
 import harness
-from sharing import INVALID_VALUE, LAZY, MIB, ODD, OK, Process
+from sharing import INVALID_VALUE, LAZY, MIB, ODD, OK, PAGES, Process
 
 PAGE = 2 * MIB
 HANDLE = struct.Struct("<QHHIII16sQQQ")
@@ -114,7 +114,7 @@ class Hostile(unittest.TestCase):
         self.assertEqual(exporter.errors.count("other memory"), 1)
 
     def test_sharing_extents_is_said_once(self):
-        exporter = self.exporter("malloc 62", "free 0", "malloc 2", "malloc 2")
+        exporter = self.exporter("malloc 62", "free 0", "malloc 2", "malloc 2", **PAGES)
         self.assertEqual(extents_of(Handle(exporter.get(1)), door_of(exporter)), 32 * MIB)
         exporter.get(2)
         self.assertEqual(exporter.errors.count("\n"), 1)
@@ -122,7 +122,7 @@ class Hostile(unittest.TestCase):
         self.assertIn("VPMM_IPC_SHARED=refuse", exporter.errors)
 
     def test_sharing_extents_can_be_refused(self):
-        more = dict(VPMM_IPC_SHARED="refuse")
+        more = dict(VPMM_IPC_SHARED="refuse", **PAGES)
         exporter = self.exporter("malloc 62", "free 0", "malloc 2", **more)
         self.assertEqual(extents_of(Handle(exporter.get(1)), door_of(exporter)), 4 * MIB)
         self.assertEqual(exporter.errors, "")

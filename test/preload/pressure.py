@@ -29,7 +29,7 @@ def lines(*arguments, **environment):
 class Limit(unittest.TestCase):
     def test_what_exceeds_it_is_refused_and_not_passed_on(self):
         done = run("init", "malloc:10", "async:10", "malloc:10", "async:10", "malloc:1", "free:0", "malloc:10", "free:1",
-                   "free:3", "malloc:22", "malloc:24", VPMM_LIMIT="24M")
+                   "free:3", "malloc:22", "malloc:24", VPMM_LIMIT="24M", VPMM_MIN_SIZE="page")
         self.assertEqual(done.output.splitlines(), ["init 0", "malloc 0", "async 0", "malloc 2", "async 2", "malloc 0",
                                                     "free 0", "malloc 0", "free 0", "free 0", "malloc 0", "malloc 2"])
         told = done.statistics[0]
@@ -38,6 +38,12 @@ class Limit(unittest.TestCase):
         self.assertEqual((device["limit_bytes"], device["held_peak_bytes"], device["audit"]), (24 << 20, 24 << 20, 0))
         told = [line for line in done.errors.splitlines() if "VPMM_LIMIT allows 24 MiB" in line]
         self.assertEqual(len(told), 3, done.errors)
+
+    def test_blocks_that_share_pages_count_with_the_rest_of_these(self):
+        done = run("init", "malloc:10", "malloc:1", "malloc:1", VPMM_LIMIT="12M")
+        self.assertEqual(done.output.splitlines(), ["init 0", "malloc 0", "malloc 0", "malloc 2"])
+        device = done.statistics[0]["devices"][0]
+        self.assertEqual((device["held_peak_bytes"], device["small_live_bytes"]), (12 << 20, (11 << 20) + 26))
 
     def test_share_of_the_device(self):
         self.assertEqual(lines("init", "malloc:120", "malloc:100", VPMM_LIMIT="50%")[1:], ["malloc 0", "malloc 2"])
@@ -50,7 +56,7 @@ class Limit(unittest.TestCase):
     def test_information_is_within_it(self):
         told = lines("init", "info", "malloc:10", "info", "free:0", "info", "malloc:1", "info", VPMM_LIMIT="24M")
         self.assertEqual([line for line in told if line.startswith("info")],
-                         ["info 0 24 24", "info 0 12 24", "info 0 24 24", "info 0 24 24"])
+                         ["info 0 24 24", "info 0 12 24", "info 0 24 24", "info 0 16 24"])
 
     def test_information_is_the_devices_where_that_has_less(self):
         bare = lines("init", "malloc:1", "info", VPMM_DISABLE=1)
@@ -80,8 +86,9 @@ class Pitch(unittest.TestCase):
         self.as_bare("1000:3000:4", "1:10000:8", f"{2 << 20}:4:16", "65537:100:4", "1024:4096:16", f"{5 << 20}:2:8",
                      mallocs=6)
 
-    def test_small_ones_pass_through(self):
-        self.as_bare("1000:300:4", "1:100:8", "4096:2:16", "1:1000:4", mallocs=0)
+    def test_small_ones_share_pages_or_pass_through(self):
+        for least, mallocs in ("1", 1), ("page", 0):
+            self.as_bare("1000:300:4", "1:100:8", "4096:2:16", "1:1000:4", mallocs=mallocs, VPMM_MIN_SIZE=least)
 
     def test_the_first_of_a_kind_passes_through(self):
         self.as_bare("1000:3000:4", "1024:3000:4", "1000:3000:8", mallocs=0, before=())

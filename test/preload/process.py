@@ -11,6 +11,8 @@ import harness
 
 MIB = 1 << 20
 BUFFER_ID_OURS = 1 << 63
+# Small requests are CUDA's, and all other blocks have whole pages.
+PAGES = {"VPMM_MIN_SIZE": "page"}
 
 
 def driver(folder, name, *flags):
@@ -90,13 +92,17 @@ class Served(unittest.TestCase):
         return run.output.splitlines()
 
     def served(self, *arguments, mallocs, frees, **environment):
-        """The lines, and what the statistics tell, of a program of which the pool served so many calls."""
-        run = self.run_sim(*arguments, **environment)
-        self.assertEqual(run.status, 0, run.output + run.errors)
-        self.assertEqual(len(run.statistics), 1, "not one process had a pool")
-        told = run.statistics[0]
+        """The lines, and what the statistics tell, of a program of which the pool of whole pages served so many calls.
+        Where blocks share pages the lines are the same, and as many mallocs are served, or more."""
+        runs = [self.run_sim(*arguments, **environment, **more) for more in ({}, PAGES)]
+        for run in runs:
+            self.assertEqual(run.status, 0, run.output + run.errors)
+            self.assertEqual(len(run.statistics), 1, "not one process had a pool")
+        self.assertEqual(runs[0].output, runs[1].output)
+        shared, told = (run.statistics[0] for run in runs)
+        self.assertGreaterEqual(sum(kind["pool"] for kind in shared["requests"].values()), mallocs)
         self.assertEqual((told["devices"][0]["mallocs"], told["devices"][0]["frees"]), (mallocs, frees))
-        return run.output.splitlines(), told
+        return runs[1].output.splitlines(), told
 
     def as_bare(self, *arguments, mallocs, frees, **environment):
         """The same, where bare CUDA answers the same."""
@@ -115,7 +121,8 @@ class Served(unittest.TestCase):
             with self.subTest(kind=kind):
                 self.assertTrue(self.is_served("init", f"{kind}:8", "attributes:0"))
                 self.assertFalse(self.is_served("init", f"{kind}:8", "attributes:0", VPMM_DISABLE=1))
-                self.assertFalse(self.is_served("init", f"{kind}:1", "attributes:0"))
+                self.assertTrue(self.is_served("init", f"{kind}:1", "attributes:0"))
+                self.assertFalse(self.is_served("init", f"{kind}:1", "attributes:0", **PAGES))
         self.assertFalse(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="no-such-program"))
         self.assertTrue(self.is_served("init", "malloc:8", "attributes:0", VPMM_ONLY="one,driver-sim"))
         self.assertFalse(self.is_served("init", "pitch:8", "attributes:0"))
@@ -127,7 +134,7 @@ class Served(unittest.TestCase):
         """Whatever became of a request, the statistics count it."""
         small = ("malloc:1", "async:1", "pitch:1", "pitch:1")
         for calls, more, told in (
-                (small, {}, {"cudaMalloc": {"smaller than the threshold": 2, "for another reason": 1},
+                (small, PAGES, {"cudaMalloc": {"smaller than the threshold": 2, "for another reason": 1},
                              "cudaMallocAsync": {"smaller than the threshold": 1}}),
                 (("malloc:8",), {"VPMM_IPC": 0},
                  {"cudaMalloc": {"VPMM_IPC=0 leaves cudaMalloc to CUDA": 1}, "cudaMallocAsync": {}}),
@@ -308,7 +315,7 @@ class Served(unittest.TestCase):
     def test_messages(self):
         quiet = self.run_sim("init", "malloc:8", "free:0")
         self.assertEqual(quiet.errors, "")
-        self.assertEqual(self.run_sim("init", "malloc:1", VPMM_PAGES="nonsense").errors, "")
+        self.assertEqual(self.run_sim("init", "malloc:1", VPMM_PAGES="nonsense", **PAGES).errors, "")
         told = self.run_sim("init", "malloc:8", "free:0", "malloc:8", VPMM_PAGES="nonsense").errors.splitlines()
         self.assertEqual(len(told), 1)
         self.assertIn("VPMM_PAGES", told[0])
@@ -316,7 +323,7 @@ class Served(unittest.TestCase):
     def test_statistics(self):
         path = os.path.join(harness.work, "statistics.json")
         run = self.run_sim("init", "malloc:8", "async:8", "async:1", "free:0", f"malloc:{1 << 30}",
-                           VPMM_STATS=path)
+                           VPMM_STATS=path, **PAGES)
         self.assertEqual((run.status, run.errors), (0, ""))
         with open(path, encoding="utf-8") as file:
             told = json.load(file)

@@ -15,6 +15,7 @@ ODD = 13
 LAZY = 1
 OK, INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED = 0, 1, 201, 205
 PATIENCE_S = 60
+PAGES = {"VPMM_MIN_SIZE": "page"}  # sharing_parts.py has blocks that share pages
 
 
 class Process:
@@ -185,13 +186,13 @@ class Sharing(unittest.TestCase):
         until(lambda: not self.is_leased(exporter, 0))
 
     def test_a_freed_block_that_nobody_opened_is_used_again(self):
-        exporter, importer, handle = self.pair()
+        exporter, importer, handle = self.pair(**PAGES)
         self.assertEqual(exporter.tell("free 0"), [OK])
         self.assertFalse(self.is_leased(exporter, 0))
         self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
 
     def test_another_block_at_the_same_address_has_another_handle(self):
-        exporter, importer, handle = self.pair()
+        exporter, importer, handle = self.pair(**PAGES)
         for command in "free 0", "malloc 4":
             self.assertEqual(exporter.tell(command), [OK])
         self.assertEqual(exporter.tell("overlaps 0 1"), [1])
@@ -292,7 +293,7 @@ class Sharing(unittest.TestCase):
         self.assertEqual(requests["cudaMallocAsync"]["pool"], 1)
 
     def test_statistics(self):
-        exporter, importer, handle = self.pair()
+        exporter, importer, handle = self.pair(**PAGES)
         importer.tell(f"open {handle} {LAZY}")
         self.assertEqual(exporter.tell("free 0"), [OK])
         exporter.leave()

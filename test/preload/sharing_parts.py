@@ -9,12 +9,11 @@ from sharing import INVALID_VALUE, LAZY, MIB, ODD, OK, Process
 
 PAGE = 2 * MIB
 SMALL, WIDE = 0, 3
-EVERY = dict(VPMM_MIN_SIZE=1)
 
 
 class Parts(unittest.TestCase):
     def start(self, **more):
-        return Process(self, **{**EVERY, **more})
+        return Process(self, **more)
 
     def pair(self, mib, **more):
         """Two processes, of which one has two blocks of bytes 5 and 6, and the other the second one's handle."""

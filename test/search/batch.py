@@ -26,7 +26,7 @@ EXIT_SECONDS = 4
 HANGS_MAX = 4
 STARTS_MAX = 30
 # Of the batches: in so many, requests of less than a page share pages of the library's.
-SMALL_SHARE = 0.3
+SMALL_SHARE = 0.7
 
 
 # Ends that the driver alone brings about now and then, bare too.

@@ -230,7 +230,7 @@ def options_of(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--captures", action="store_true",
                         help="captures on a GPU, too; driver 580 crashes in cuGraphInstantiateWithFlags for some")
     parser.add_argument("--small", action="store_true",
-                        help="small requests in every batch, and VPMM_MIN_SIZE=1 (otherwise in three of ten)")
+                        help="small requests in every batch, all of them served (otherwise in seven of ten)")
     parser.add_argument("--build", type=Path, help="a build folder that is up to date, instead of build-search-gpu")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE",
                         help="runs the programs of files, one after the other, and compares the last")

@@ -65,6 +65,14 @@ static void destroy_streams(struct actor *actor)
             MUST(actor, cuStreamDestroy(program.places[i].shared[j]));
 }
 
+static void synchronise(struct actor *actor)
+{
+    for (int i = 0; i < DEVICES; i++) {
+        actor_go_to(actor, i);
+        MUST(actor, cuCtxSynchronize());
+    }
+}
+
 void program_finish(struct actor *actor)
 {
     struct block block;
@@ -86,6 +94,8 @@ void program_finish(struct actor *actor)
     }
     destroy_streams(actor);
     actor_end(actor);
+    /* The end of a stream may record an event behind what it freed of small blocks. */
+    synchronise(actor);
     vpmm_sim_live_counts(&counts);
     HOLDS(actor, counts.plain == 0 && counts.async == 0 && counts.streams == 0);
     HOLDS(actor, counts.graphs == 0 && counts.graph_execs == 0 && counts.captures == 0);

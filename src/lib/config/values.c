@@ -79,35 +79,34 @@ void show_size(const struct option *option, const struct vpmm_config *config,
     vpmm_text_bytes(text, *(const uint64_t *)member_const(option, config));
 }
 
-bool read_size_or_default(const struct option *option, const char *value,
-                          struct vpmm_config *config)
+/* The word that stands for 0: the default's text, or `other` where the default is a number. */
+static const char *word_of_zero(const struct option *option, const char *other)
 {
-    if (!is_default(option, value))
+    return ends_in_digit(option->default_text) ? other : option->default_text;
+}
+
+bool read_size_or_word(const struct option *option, const char *value, struct vpmm_config *config)
+{
+    if (strcmp(value, word_of_zero(option, "page")) != 0)
         return read_size(option, value, config);
     *(uint64_t *)member(option, config) = 0;
     return true;
 }
 
-void show_size_or_default(const struct option *option, const struct vpmm_config *config,
-                          struct vpmm_text *text)
+void show_size_or_word(const struct option *option, const struct vpmm_config *config,
+                       struct vpmm_text *text)
 {
     if (*(const uint64_t *)member_const(option, config))
         show_size(option, config, text);
     else
-        vpmm_text_string(text, option->default_text);
-}
-
-/* The word that stands for 0: the default's text, or "off" where the default is a number. */
-static const char *word_of_zero(const struct option *option)
-{
-    return ends_in_digit(option->default_text) ? "off" : option->default_text;
+        vpmm_text_string(text, word_of_zero(option, "page"));
 }
 
 bool read_count_or_word(const struct option *option, const char *value, struct vpmm_config *config)
 {
     uint64_t count = 0;
-    bool is_word = strcmp(value, word_of_zero(option)) == 0;
-    bool may_be_zero = !is_default(option, word_of_zero(option));
+    bool is_word = strcmp(value, word_of_zero(option, "off")) == 0;
+    bool may_be_zero = !is_default(option, word_of_zero(option, "off"));
     if (!is_word && (!parse_count(value, &count) || (count == 0 && !may_be_zero)))
         return false;
     *(uint64_t *)member(option, config) = count;
@@ -121,7 +120,7 @@ void show_count_or_word(const struct option *option, const struct vpmm_config *c
     if (count)
         vpmm_text_decimal(text, count, 0);
     else
-        vpmm_text_string(text, word_of_zero(option));
+        vpmm_text_string(text, word_of_zero(option, "off"));
 }
 
 bool read_pages(const struct option *option, const char *value, struct vpmm_config *config)

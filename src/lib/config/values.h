@@ -24,10 +24,10 @@ struct option {
     void show_##kind(const struct option *option, const struct vpmm_config *config,                \
                      struct vpmm_text *text);
 
-DECLARE_KIND(size)            /* bytes above 0 */
-DECLARE_KIND(size_or_default) /* the same; the default's text stands for 0 */
-DECLARE_KIND(count_or_word)   /* a plain number; a word stands for 0, which is refused itself where
-                                 that word is the default */
+DECLARE_KIND(size)          /* bytes above 0 */
+DECLARE_KIND(size_or_word)  /* the same; the default's text, or "page", stands for 0 */
+DECLARE_KIND(count_or_word) /* a plain number; a word stands for 0, which is refused itself where
+                               that word is the default */
 DECLARE_KIND(pages)
 DECLARE_KIND(limit)
 DECLARE_KIND(slack)

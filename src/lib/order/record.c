@@ -308,7 +308,7 @@ void vpmm_context_completed(struct vpmm_order *order, struct vpmm_context *conte
     vpmm_joined_sweep(order);
 }
 
-/* Waits as bare cudaFree does, for a driver that cannot record a context. */
+/* Waits as bare cudaFree does. A capture that begins beside it may be ended. */
 static enum vpmm_status synchronize(struct vpmm_order *order, struct vpmm_context *context)
 {
     const struct vpmm_driver *driver = order->driver;
@@ -361,9 +361,24 @@ vpmm_fence vpmm_order_fence_context(struct vpmm_order *order, struct vpmm_contex
     return vpmm_park_living(order, context);
 }
 
+/* Whether captures may begin at any time, and there is a wait that ends none. */
+static bool must_spare_captures(struct vpmm_order *order)
+{
+    vpmm_lock_take(&order->lock);
+    bool has_seen_one = order->n_begins != 0;
+    vpmm_lock_give(&order->lock);
+    return has_seen_one && order->driver->event_record_context;
+}
+
 enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order, struct vpmm_context *context)
 {
-    enum vpmm_status status = synchronize(order, context);
+    struct attempt attempt = {.context = context, .wait = VPMM_WAIT_OWN_CALL};
+    vpmm_fence fence;
+    bool is_sparing = must_spare_captures(order);
+    enum vpmm_status status =
+        is_sparing ? record(order, attempt, &fence) : synchronize(order, context);
+    if (is_sparing && !status)
+        status = vpmm_order_wait_host(order, fence);
     return status == VPMM_CONTEXT_GONE ? VPMM_OK : status;
 }
 

@@ -67,8 +67,10 @@ enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
     if (is_new) {
         device->facts = facts;
         device->page_bytes = page_bytes(router->config->page_bytes, facts.granularity_bytes);
+        uint64_t min_bytes = router->config->min_bytes;
+        bool has_parts = min_bytes && router->driver->event_record_context;
         device->threshold_bytes =
-            router->config->min_bytes ? router->config->min_bytes : device->page_bytes;
+            has_parts || min_bytes > device->page_bytes ? min_bytes : device->page_bytes;
         device->whole_bytes = device->threshold_bytes;
         if (device->threshold_bytes < device->page_bytes)
             device->whole_bytes = device->page_bytes;

@@ -10,7 +10,7 @@ void vpmm_router_make_small(struct vpmm_router *router, int number, struct vpmm_
         .free_waits = router->config->free_sync != VPMM_FREE_SYNC_NEVER,
         .wide_waits = router->config->free_sync == VPMM_FREE_SYNC_ALWAYS,
     };
-    if (device->whole_bytes == device->threshold_bytes || !router->driver->event_record_context)
+    if (device->whole_bytes == device->threshold_bytes)
         return;
     if (vpmm_small_create(&params, heap, router->order, router->memory, &device->small))
         device->small = NULL;
@@ -51,7 +51,7 @@ enum vpmm_status vpmm_router_malloc_part(struct vpmm_router *router, struct vpmm
                                          const struct vpmm_request *request, uint64_t *address_out)
 {
     struct vpmm_small *small = router->devices[vpmm_heap_device(heap)].small;
-    if (is_for_cuda(router, request))
+    if (!small || is_for_cuda(router, request))
         return request->bytes < vpmm_heap_page_bytes(heap)
                    ? VPMM_NOT_FOUND
                    : vpmm_heap_malloc(heap, request, address_out);

@@ -22,7 +22,7 @@ enum vpmm_status vpmm_router_create(const struct vpmm_config *config,
     router->memory = memory;
     router->first_heap = *first_heap;
     router->weights_first = (struct vpmm_neighbours){router, vpmm_router_ask_weights_first};
-    vpmm_atomic_store(&router->small_bytes, config->min_bytes);
+    vpmm_atomic_store(&router->small_bytes, driver->event_record_context ? config->min_bytes : 0);
     vpmm_router_mempools_init(router);
     vpmm_lock_init(&router->lock, VPMM_RANK_ROUTE);
     vpmm_condition_init(&router->changed);

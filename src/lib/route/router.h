@@ -35,7 +35,7 @@ struct device {
     bool is_off;          /* the page is larger than the device */
 
     _Atomic(struct vpmm_heap *) heap;
-    struct vpmm_small *small; /* before the heap; NULL: small requests get pages of their own */
+    struct vpmm_small *small; /* before the heap; NULL: small requests are CUDA's */
     struct vpmm_mempool default_mempool;
     _Atomic(vpmm_mempool_handle) default_handle; /* NULL: not heard of yet */
     _Atomic(struct vpmm_mempool *) current; /* its memory pool; NULL: one that we do not serve */
@@ -114,7 +114,7 @@ struct vpmm_heap *vpmm_router_current_heap(struct vpmm_router *router);
  * ---- */
 
 /* Makes the layer of small blocks of a heap that is not public yet, where small requests are
- * served. Without it they get pages of their own. */
+ * served. Without it CUDA serves them. */
 void vpmm_router_make_small(struct vpmm_router *router, int number, struct vpmm_heap *heap);
 /* The layer whose slabs hold `address`, or NULL. No lock, no driver. */
 VPMM_NOINLINE struct vpmm_small *vpmm_router_find_small(struct vpmm_router *router,
@@ -130,8 +130,8 @@ void vpmm_router_end_context(struct vpmm_router *router, struct vpmm_heap *heap,
 static inline bool vpmm_router_is_part(const struct vpmm_router *router, int number, uint64_t bytes)
 {
     const struct device *device = &router->devices[number];
-    return device->small &&
-           (bytes < device->whole_bytes || vpmm_small_is_wide(bytes, device->page_bytes));
+    return bytes < device->whole_bytes ||
+           (device->small && vpmm_small_is_wide(bytes, device->page_bytes));
 }
 /* Serves such a request, of a known device with a heap. NOT_FOUND: CUDA has to. */
 VPMM_MUST_CHECK VPMM_NOINLINE enum vpmm_status

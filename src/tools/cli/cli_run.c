@@ -31,7 +31,7 @@ static const char *const torch_names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_AL
 const char vpmm_help_run[] =
     "usage: vpmm run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
     "\n"
-    "Starts PROGRAM with libvpmm.so preloaded, so that the pool serves its large cudaMalloc and\n"
+    "Starts PROGRAM with libvpmm.so preloaded, so that the pool serves its cudaMalloc and\n"
     "cudaMallocAsync requests. The options set variables that the library reads; what the "
     "environment\n"
     "says otherwise stays. 'vpmm help options' tells of all of them.\n"

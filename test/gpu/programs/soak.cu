@@ -143,7 +143,7 @@ void graphs(uint64_t number)
     MUST(cudaStreamDestroy(stream));
 }
 
-/* Requests below a page, which no page pool serves. */
+/* Requests below a page, which share pages. */
 void small(uint64_t number)
 {
     MUST(cudaSetDevice(0));

@@ -203,9 +203,9 @@ static void split(const char *text)
 /* A stream, a graph and a context, none of which the pool serves. */
 static void make_others(void)
 {
-    CUstream made;
-    CUgraph graph;
-    CUgraphExec exec;
+    CUstream made = NULL;
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
     CUcontext current = NULL, other;
     tell("stream", cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
     tell("begin", cuStreamBeginCapture(made, CU_STREAM_CAPTURE_MODE_RELAXED));

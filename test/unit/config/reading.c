@@ -46,7 +46,7 @@ void read_well(const char *variable)
 void assert_defaults(void)
 {
     assert_int_equal(config.page_bytes, 0);
-    assert_int_equal(config.min_bytes, 0);
+    assert_int_equal(config.min_bytes, 1);
     assert_int_equal(config.pages.value, 0);
     assert_false(config.pages.is_percent);
     assert_int_equal(config.va_bytes, (uint64_t)8 << 40);

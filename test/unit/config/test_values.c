@@ -42,6 +42,8 @@ static void sizes_and_counts(void **state)
     assert_int_equal(config.page_bytes, 0);
     read_well("VPMM_MIN_SIZE=64KiB");
     assert_int_equal(config.min_bytes, 65536);
+    read_well("VPMM_MIN_SIZE=page");
+    assert_int_equal(config.min_bytes, 0);
     read_well("VPMM_VA_SIZE=512g");
     assert_int_equal(config.va_bytes, (uint64_t)512 << 30);
     read_well("VPMM_EXTENT=1");
@@ -235,7 +237,7 @@ static void rows_show_what_is_in_force(void **state)
         {"VPMM_PAGES", "80%"},        {"VPMM_SLACK", "1.50 GiB"},  {"VPMM_EXTENT", "4"},
         {"VPMM_PAGE_SIZE", "2 MiB"},  {"VPMM_LOG", "none"},        {"VPMM_DUMP", "/tmp/x"},
         {"VPMM_STATS", "json"},       {"VPMM_DISABLE", "1"},       {"VPMM_ONLY", "not active"},
-        {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "page"},   {"VPMM_DUMP_SIGNAL", "USR1"},
+        {"VPMM_VA_SIZE", "8 TiB"},    {"VPMM_MIN_SIZE", "1 B"},    {"VPMM_DUMP_SIGNAL", "USR1"},
         {"VPMM_DUMP_FORMAT", "text"}, {"VPMM_FREE_SYNC", "small"}, {"VPMM_SPARE", "18%"},
         {"VPMM_LIMIT", "50%"},        {"VPMM_IDLE_MS", "off"},     {"VPMM_IPC", "1"},
         {"VPMM_TRACE", "none"},       {"VPMM_TRACE_MAX", "1 GiB"}, {"VPMM_IPC_SHARED", "warn"},

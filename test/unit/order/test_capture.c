@@ -120,6 +120,22 @@ static void test_captures_are_counted(void **state)
     assert_int_equal(vpmm_context_captures(context), 0);
 }
 
+/* The driver ends a capture where a context is synchronised, which may begin at any moment. */
+static void test_a_wait_for_the_context_spares_captures(void **state)
+{
+    (void)state;
+    fake.current = 0;
+    assert_int_equal(vpmm_order_drain_context(order, context), VPMM_OK);
+    assert_int_equal(fake.n_context_synchronized, 1);
+    begin_capture(0);
+    assert_int_equal(vpmm_order_drain_context(order, context), VPMM_CAPTURED);
+    end_capture(0);
+    assert_int_equal(vpmm_order_drain_context(order, context), VPMM_OK);
+    assert_int_equal(fake.n_context_synchronized, 1);
+    assert_int_equal(fake.n_context_records, 1);
+    assert_int_equal(fake.n_synchronized, 1);
+}
+
 /* A capture may draw in streams of other contexts, where a record would end it as well. */
 static void test_capture_closes_every_context(void **state)
 {
@@ -345,6 +361,7 @@ int main(void)
         TEST(test_capture_parks),
         TEST(test_wait_on_the_legacy_stream),
         TEST(test_captures_are_counted),
+        TEST(test_a_wait_for_the_context_spares_captures),
         TEST(test_capture_closes_every_context),
         TEST(test_capture_that_did_not_begin),
         TEST(test_capture_that_begins_before_the_last_is_told),

@@ -18,9 +18,8 @@ static struct vpmm_router *router;
 static struct sim *sim;
 static CUcontext contexts[2];
 
-static int set_up(void **state)
+static int set_up_machine(int driver_version, uint64_t device_bytes)
 {
-    (void)state;
     char *const nothing[] = {NULL};
     struct vpmm_complaints complaints;
     struct sim_config machine;
@@ -28,12 +27,31 @@ static int set_up(void **state)
     vpmm_config_read(&config, &complaints, nothing);
     sim_config_default(&machine);
     machine.n_devices = 2;
-    machine.device_bytes = 1024 * MIB;
+    machine.device_bytes = device_bytes;
+    machine.driver_version = driver_version;
     machine.has_bytes = false;
     sim = sim_create(&machine);
     sim_table_fill(sim, &driver);
     return sim_ctx_create(sim, 0, 0, &contexts[0]) != CUDA_SUCCESS ||
            vpmm_router_create(&config, &driver, &vpmm_memory_system, &first_heap, &router);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return set_up_machine(13000, 1024 * MIB);
+}
+
+static int set_up_old(void **state)
+{
+    (void)state;
+    return set_up_machine(12040, 1024 * MIB);
+}
+
+static int set_up_large(void **state)
+{
+    (void)state;
+    return set_up_machine(13000, 8192 * MIB);
 }
 
 static int tear_down(void **state)
@@ -95,12 +113,12 @@ static void blocks_of_both_kinds_are_served_found_and_freed_once(void **state)
     struct vpmm_region_view view;
     int device;
     assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
-    assert_int_equal(allocate(5 * MIB + 13, NULL, &first), VPMM_ROUTE_POOL);
-    assert_int_equal(allocate(7 * MIB, stream, &second), VPMM_ROUTE_POOL);
+    assert_int_equal(allocate(6 * MIB - 13, NULL, &first), VPMM_ROUTE_POOL);
+    assert_int_equal(allocate(8 * MIB, stream, &second), VPMM_ROUTE_POOL);
     assert_true(vpmm_router_find(router, first + 4 * MIB, &view, &device));
     assert_int_equal(view.address, first);
-    assert_int_equal(view.owner.bytes, 5 * MIB + 13);
-    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 5 * MIB + 13);
+    assert_int_equal(view.owner.bytes, 6 * MIB - 13);
+    assert_int_equal(vpmm_router_live_bytes(router, first, &device), 6 * MIB - 13);
     assert_int_equal(vpmm_router_live_bytes(router, first + 4 * MIB, &device), 0);
     assert_int_equal(release(first + 2 * MIB, NULL), VPMM_FREE_NOT_OURS);
     assert_int_equal(release(first, stream), VPMM_FREED);
@@ -246,6 +264,37 @@ static void a_second_device_is_served_reached_and_freed_across(void **state)
     assert_int_equal(live_bytes(0) + live_bytes(1), 0);
 }
 
+static void expect_small_is_cudas(uint64_t page_bytes)
+{
+    CUstream stream;
+    uint64_t address;
+    struct vpmm_small_figures figures;
+    assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(allocate(4096, NULL, &address), VPMM_ROUTE_SMALL);
+        assert_int_equal(allocate(page_bytes - 1, stream, &address), VPMM_ROUTE_SMALL);
+        assert_int_equal(allocate(page_bytes, stream, &address), VPMM_ROUTE_POOL);
+        assert_int_equal(release(address, stream), VPMM_FREED);
+    }
+    assert_false(vpmm_router_small(router, 0, &figures));
+}
+
+static void a_driver_that_records_no_context_serves_no_small_request(void **state)
+{
+    (void)state;
+    config.min_bytes = 1;
+    expect_small_is_cudas(2 * MIB);
+    assert_true(vpmm_router_is_small(router, 2 * MIB - 1));
+}
+
+static void pages_too_large_for_a_layer_serve_no_small_request(void **state)
+{
+    (void)state;
+    config.min_bytes = 1;
+    config.page_bytes = 3072 * MIB;
+    expect_small_is_cudas(3072 * MIB);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -258,6 +307,10 @@ int main(void)
         TEST(a_full_device_passes_on_and_relief_gives_memory_back),
         TEST(a_destroyed_context_takes_its_cudamalloc_memory_along),
         TEST(a_second_device_is_served_reached_and_freed_across),
+        cmocka_unit_test_setup_teardown(a_driver_that_records_no_context_serves_no_small_request,
+                                        set_up_old, tear_down),
+        cmocka_unit_test_setup_teardown(pages_too_large_for_a_layer_serve_no_small_request,
+                                        set_up_large, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
