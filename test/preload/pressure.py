@@ -40,10 +40,18 @@ class Limit(unittest.TestCase):
         self.assertEqual(len(told), 3, done.errors)
 
     def test_blocks_that_share_pages_count_with_the_rest_of_these(self):
-        done = run("init", "malloc:10", "malloc:1", "malloc:1", VPMM_LIMIT="12M")
+        done = run("init", "malloc:10", "malloc:1", "malloc:1", VPMM_LIMIT="14M")
         self.assertEqual(done.output.splitlines(), ["init 0", "malloc 0", "malloc 0", "malloc 2"])
         device = done.statistics[0]["devices"][0]
-        self.assertEqual((device["held_peak_bytes"], device["small_live_bytes"]), (12 << 20, (11 << 20) + 26))
+        self.assertEqual((device["held_peak_bytes"], device["small_live_bytes"]), (14 << 20, (1 << 20) + 13))
+
+    def test_blocks_share_last_pages_once_these_waste_much(self):
+        n, block = 50, (2 << 20) + 13
+        done = run("init", *["malloc:2"] * n, VPMM_SLACK=0)
+        self.assertEqual(done.output.splitlines(), ["init 0"] + ["malloc 0"] * n)
+        device = done.statistics[0]["devices"][0]
+        self.assertEqual(device["small_live_bytes"], (n - 1) * block)
+        self.assertLess(device["held_peak_bytes"], n * block * 3 // 2)
 
     def test_share_of_the_device(self):
         self.assertEqual(lines("init", "malloc:120", "malloc:100", VPMM_LIMIT="50%")[1:], ["malloc 0", "malloc 2"])

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The *habits* of a program: at which address a stream's request of some size was served when the
- * same blocks were live on the device. A program that repeats itself is served there again, so that
- * it meets the same choices again, and after one round has nothing to create or to move; and as
- * what is live then lies where it lay before, no more is held than before. A habit is a hint:
- * whether the address can be had now, the pool says. Private to this folder. */
+ * same blocks, asked for in the same order, were live on the device. A program that repeats itself
+ * is served there again, so that it meets the same choices again, and after one round has nothing
+ * to create or to move; and as what is live then lies where it lay before, no more is held than
+ * before. A habit is a hint: whether the address can be had now, the pool says. Private to this
+ * folder. */
 #ifndef VPMM_HEAP_HABIT_H
 #define VPMM_HEAP_HABIT_H
 
@@ -35,11 +36,12 @@ void vpmm_habits_finish(struct vpmm_heap *heap);
  * lane could serve; where there are more, it asks for no habit. */
 #define VPMM_HABIT_LANES 5u
 
-/* What a live block adds to the device's *layout*, the exclusive or of all of them. Each lane keeps
- * what went through it, the heap the rest. */
-static inline uint64_t vpmm_habit_mark(uint64_t address, uint64_t pages)
+/* What a live block adds to the device's *layout*, the exclusive or of all of them: of the key of
+ * its request, so that it is the same wherever the block lies. Each lane keeps what went through
+ * it, the heap the rest. */
+static inline uint64_t vpmm_habit_mark(uint64_t key)
 {
-    uint64_t mixed = (address ^ pages) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t mixed = key * UINT64_C(0x9e3779b97f4a7c15);
     return mixed ^ mixed >> 32;
 }
 

@@ -14,6 +14,11 @@
 /* A pool is tight from so much of the device, or of its limit, on. */
 #define TIGHT_PERCENT 75
 
+/* So much waste in whole pages, but no more than the slack, and such a part of what is live is not
+ * worth a slower request. */
+#define WASTED_BYTES ((uint64_t)64 << 20)
+#define WASTED_SHARE 32
+
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
  */
 static uint64_t smallest_root_bytes(const struct vpmm_heap *heap, uint64_t pages)
@@ -203,6 +208,23 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap)
     uint64_t limit = heap->capacity_pages / 100 * TIGHT_PERCENT;
     if (!vpmm_atomic_load(&heap->is_tight) && vpmm_pool_held_pages(heap->pool) > limit)
         vpmm_atomic_store(&heap->is_tight, 1);
+}
+
+/* Twice as much has to be wasted before that counts as much, so that a program near the bound does
+ * not change its mind at each request. */
+void vpmm_heap_note_waste(struct vpmm_heap *heap)
+{
+    uint64_t pages, bytes;
+    vpmm_pool_live(heap->pool, &pages, &bytes);
+    uint64_t wasted = pages * heap->page_bytes - bytes;
+    uint64_t slack = heap->params.slack_bytes;
+    uint64_t most = slack < WASTED_BYTES ? slack : WASTED_BYTES;
+    if (most < bytes / WASTED_SHARE)
+        most = bytes / WASTED_SHARE;
+    bool was_wasteful = vpmm_atomic_load(&heap->is_wasteful) != 0;
+    bool is_wasteful = wasted > (was_wasteful ? most / 2 : most);
+    if (is_wasteful != was_wasteful)
+        vpmm_atomic_store(&heap->is_wasteful, is_wasteful);
 }
 
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)

@@ -101,12 +101,14 @@ static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, const struct vp
 
 /* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
 static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
-                                     const struct vpmm_request *request, uint64_t stream_id)
+                                     const struct vpmm_request *request, uint64_t stream_id,
+                                     uint64_t mark)
 {
     const struct vpmm_owner owner = {.bytes = request->bytes,
                                      .context_id = vpmm_context_id(request->context),
                                      .stream_id = stream_id,
                                      .id = next_id(heap, lane),
+                                     .mark = mark,
                                      .is_async = stream_id != 0,
                                      .mempool = vpmm_mempool_number(request)};
     uint32_t number = lane->cached[i - 1].number;
@@ -128,12 +130,13 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
     uint64_t key = vpmm_habit_key(layout, stream_id, pages);
     uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
+    uint64_t mark = has_habits ? vpmm_habit_mark(key) : 0;
     uint32_t i = search(heap, lane, pages, habit, stream_id != 0, &is_pending);
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, stream_id);
+        *address_out = hand_out(heap, lane, i, request, stream_id, mark);
         if (has_habits && *address_out != habit)
             vpmm_habit_keep(heap->habits, key, *address_out);
-        vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+        vpmm_lane_mark(lane, mark);
         if (has_habits)
             vpmm_mempool_note_hit(heap, request->mempool);
     }
@@ -145,7 +148,7 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
 
 /* Serves from what another stream freed up to that point, which the request comes after. */
 static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *point, uint64_t pages,
-                           uint64_t habit, const struct vpmm_request *request,
+                           uint64_t habit, uint64_t mark, const struct vpmm_request *request,
                            uint64_t *address_out)
 {
     struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, point->stream_id);
@@ -160,8 +163,8 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
             break;
     }
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, request->stream->id);
-        vpmm_lane_mark(lane, vpmm_habit_mark(*address_out, pages));
+        *address_out = hand_out(heap, lane, i, request, request->stream->id, mark);
+        vpmm_lane_mark(lane, mark);
     }
     vpmm_lane_give(lane);
     return i > 0;
@@ -183,7 +186,8 @@ VPMM_NOINLINE static bool serve_from_followed(struct vpmm_heap *heap, uint64_t p
     uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages);
     uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
     for (uint32_t i = 0; i < follower.n_points; i++) {
-        if (!serve_followed(heap, &follower.points[i], pages, habit, request, address_out))
+        if (!serve_followed(heap, &follower.points[i], pages, habit,
+                            has_habits ? vpmm_habit_mark(key) : 0, request, address_out))
             continue;
         if (has_habits && *address_out != habit)
             vpmm_habit_keep(heap->habits, key, *address_out);
@@ -252,7 +256,7 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
         .address = address, .turn = turn, .number = live->number, .pages = (uint32_t)live->pages};
     vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
-    vpmm_lane_mark(lane, vpmm_habit_mark(address, live->pages));
+    vpmm_lane_mark(lane, live->mark);
     return true;
 }
 

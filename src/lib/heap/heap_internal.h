@@ -46,6 +46,7 @@ struct vpmm_heap {
     /* Little is left of the device, or has been: a request may have to wait for a free on the
      * device, which it can only where the free has an event of its own. */
     vpmm_atomic32 is_tight;
+    vpmm_atomic32 is_wasteful;
     vpmm_atomic64 last_allocation_id;
     vpmm_atomic64 mallocs, frees, habit_hits, fits, revives, stitches, grows;
     vpmm_atomic64 rungs[VPMM_RUNG_COUNT]; /* what each rung of the ladder served */
@@ -164,6 +165,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_leases_synchronize(struct vpmm_heap *heap)
 uint64_t vpmm_heap_limit_pages(const struct vpmm_heap *heap);
 /* Looks how much of the device the pool holds by now. */
 void vpmm_heap_note_tightness(struct vpmm_heap *heap);
+/* After a request: whether whole pages waste much by now. */
+void vpmm_heap_note_waste(struct vpmm_heap *heap);
 
 /* Reserves one more root for at least `pages` and gives it to the pool. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages);

@@ -40,13 +40,14 @@ static void recall(struct vpmm_serving *serving)
     uint64_t layout = vpmm_habit_layout(serving->heap);
     serving->habit_key = vpmm_habit_key(layout, serving->want.owner.stream_id, serving->want.pages);
     serving->habit = vpmm_habit_find(serving->heap->habits, serving->habit_key);
+    serving->want.owner.mark = vpmm_habit_mark(serving->habit_key);
 }
 
 static void remember(const struct vpmm_serving *serving, uint64_t address)
 {
     if (address != serving->habit)
         vpmm_habit_keep(serving->heap->habits, serving->habit_key, address);
-    vpmm_hint_xor(&serving->heap->layout, vpmm_habit_mark(address, serving->want.pages));
+    vpmm_hint_xor(&serving->heap->layout, serving->want.owner.mark);
 }
 
 /* The owner of what is served, but for its id. */
@@ -132,6 +133,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     if (!status) {
         remember(&serving, *address_out);
         mark(heap, request);
+        vpmm_heap_note_waste(heap);
     }
     if (status == VPMM_NO_MEMORY && serving.is_limited)
         status = VPMM_LIMITED;

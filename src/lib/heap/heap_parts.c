@@ -20,6 +20,11 @@ uint64_t vpmm_heap_keeper_pending(const struct vpmm_heap *heap)
     return keeper->pending_pages ? keeper->pending_pages(keeper->self) : 0;
 }
 
+bool vpmm_heap_is_wasteful(const struct vpmm_heap *heap)
+{
+    return vpmm_atomic_load(&heap->is_wasteful) != 0;
+}
+
 bool vpmm_heap_is_tight(const struct vpmm_heap *heap)
 {
     return vpmm_atomic_load(&heap->is_tight) != 0;
@@ -34,7 +39,7 @@ enum vpmm_status vpmm_heap_free_fenced(struct vpmm_heap *heap, uint64_t address,
     if (status)
         return status;
     vpmm_atomic_add(&heap->frees, 1);
-    vpmm_hint_xor(&heap->layout, vpmm_habit_mark(address, region.pages));
+    vpmm_hint_xor(&heap->layout, region.owner.mark);
     if (vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE) {
         vpmm_fence joined = vpmm_order_join(order, region.fence, fence);
         if (joined) {

@@ -49,6 +49,10 @@ void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mem
 /* Whether little is left of the device or the limit, or has been. No lock, no driver. */
 bool vpmm_heap_is_tight(const struct vpmm_heap *heap);
 
+/* Whether the whole pages of live blocks hold much more than what was asked for: then blocks that
+ * waste much of a page are better kept together. No lock, no driver. */
+bool vpmm_heap_is_wasteful(const struct vpmm_heap *heap);
+
 /* Sets `n` numbers aside for allocations; the first of them. */
 uint64_t vpmm_heap_reserve_ids(struct vpmm_heap *heap, uint64_t n);
 /* The id that a number makes, unique over all devices. */

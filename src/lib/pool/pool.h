@@ -43,7 +43,7 @@ struct vpmm_owner {
     uint64_t bytes;      /* as requested; the region is rounded up to pages */
     uint64_t context_id; /* of the allocating context */
     uint64_t stream_id;  /* that allocated it, or that freed it; 0 for cudaMalloc and cudaFree */
-    uint64_t id;         /* unique to each allocation, never reused */
+    uint64_t id, mark;   /* unique to each allocation, never reused; the caller's own */
     bool is_async;       /* came from cudaMallocAsync */
     uint32_t mempool;    /* then the number of the memory pool that it counts to */
     bool is_whole;       /* the region begins and ends where extents do */
@@ -278,7 +278,7 @@ static inline uint64_t vpmm_share_mempool_part(const struct vpmm_pool_share *sha
 
 /* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
 struct vpmm_live {
-    uint64_t word, pages, bytes, context_id;
+    uint64_t word, pages, bytes, context_id, mark;
     vpmm_fence fence;
     uint32_t number;
     bool is_async;
@@ -379,12 +379,12 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
 
 /* Any thread; without the lock, a copy whose fields may be of slightly different moments. */
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
-/* One of them, for those who need no more. */
+/* Some of them, for those who need no more. */
+void vpmm_pool_live(const struct vpmm_pool *pool, uint64_t *pages_out, uint64_t *bytes_out);
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool);
 uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool);
 
-/* The largest run of pages that a request allowed everything could get without any driver call. A
- * walk over all that is pending. */
+/* The largest run of pages that a request allowed everything could get without a driver call. */
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
 
 /* The roots, by number from 0: false past the last. Any thread. */

@@ -161,6 +161,15 @@ void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *tot
         totals_out->live_pages_peak = totals_out->live_pages;
 }
 
+void vpmm_pool_live(const struct vpmm_pool *pool, uint64_t *pages_out, uint64_t *bytes_out)
+{
+    struct vpmm_share_sum cached;
+    vpmm_shares_sum(pool, &cached);
+    *pages_out =
+        without(vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_LIVE]), cached.cached_pages);
+    *bytes_out = vpmm_atomic_load(&pool->counters.live_bytes) + cached.live_bytes;
+}
+
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool)
 {
     return vpmm_atomic_load(&pool->counters.held_pages);

@@ -3,6 +3,15 @@
  * where small requests pass through to CUDA. */
 #include "route/router.h"
 
+/* Whole pages are faster: blocks of a page and more share theirs only where that saves much. */
+bool vpmm_router_is_part(const struct vpmm_router *router, int number, uint64_t bytes)
+{
+    const struct device *device = &router->devices[number];
+    return bytes < device->whole_bytes ||
+           (device->small && vpmm_small_is_wide(bytes, device->page_bytes) &&
+            vpmm_heap_is_wasteful(vpmm_atomic_load(&device->heap)));
+}
+
 void vpmm_router_make_small(struct vpmm_router *router, int number, struct vpmm_heap *heap)
 {
     struct device *device = &router->devices[number];

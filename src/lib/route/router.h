@@ -126,13 +126,8 @@ static inline struct vpmm_small *vpmm_router_small_of(struct vpmm_router *router
 }
 /* What the context owned of the heap, and of its layer, is free (driver). */
 void vpmm_router_end_context(struct vpmm_router *router, struct vpmm_heap *heap, uint64_t id);
-/* Whether a request of so many bytes is for the layer of small blocks. */
-static inline bool vpmm_router_is_part(const struct vpmm_router *router, int number, uint64_t bytes)
-{
-    const struct device *device = &router->devices[number];
-    return bytes < device->whole_bytes ||
-           (device->small && vpmm_small_is_wide(bytes, device->page_bytes));
-}
+/* Whether a request of so many bytes, of a device with a heap, is for the layer of small blocks. */
+bool vpmm_router_is_part(const struct vpmm_router *router, int number, uint64_t bytes);
 /* Serves such a request, of a known device with a heap. NOT_FOUND: CUDA has to. */
 VPMM_MUST_CHECK VPMM_NOINLINE enum vpmm_status
 vpmm_router_malloc_part(struct vpmm_router *router, struct vpmm_heap *heap,

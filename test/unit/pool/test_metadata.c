@@ -18,7 +18,7 @@
 #define MAPPINGS_MAX (256u * 1024)
 #define REGIONS 100000u
 
-#define REGION_BYTES_MAX 200
+#define REGION_BYTES_MAX 216
 #define EXTENT_BYTES_MAX 48
 #define ALL_BYTES_MAX ((uint64_t)64 << 20)
 /* Of the indexes by page of address space. Where a region has few pages they are within the two
