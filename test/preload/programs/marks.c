@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Frees on the legacy stream, after the program used or made a stream in the way that its first
- * argument names. Prints how many events the driver was asked to record for a hundred such frees; and,
- * with the argument `order`, whether a later memset on another blocking stream waits for work that
- * the first one was given before the free. */
+ * argument names. Prints how many events the driver was asked to record for a hundred such frees;
+ * and, with the argument `order`, whether a later memset on another blocking stream waits for work
+ * that the first one was given before the free. */
 #include <cuda.h>
 
 #include <pthread.h>
