@@ -211,7 +211,9 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap)
 }
 
 /* Twice as much has to be wasted before that counts as much, so that a program near the bound does
- * not change its mind at each request. */
+ * not change its mind at each request. Where pages are shared, each stream has some of its own that
+ * are not full, and what others free there comes back late: with several streams that may hold more
+ * than whole pages waste. */
 void vpmm_heap_note_waste(struct vpmm_heap *heap)
 {
     uint64_t pages, bytes;
@@ -222,7 +224,8 @@ void vpmm_heap_note_waste(struct vpmm_heap *heap)
     if (most < bytes / WASTED_SHARE)
         most = bytes / WASTED_SHARE;
     bool was_wasteful = vpmm_atomic_load(&heap->is_wasteful) != 0;
-    bool is_wasteful = wasted > (was_wasteful ? most / 2 : most);
+    bool is_wasteful =
+        vpmm_lanes_have_one_stream(heap) && wasted > (was_wasteful ? most / 2 : most);
     if (is_wasteful != was_wasteful)
         vpmm_atomic_store(&heap->is_wasteful, is_wasteful);
 }
