@@ -130,6 +130,7 @@ struct vpmm_request {
     const struct vpmm_stream *stream; /* NULL: cudaMalloc; else cudaMallocAsync on it */
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
     struct vpmm_served *served_out;   /* NULL: nobody asks; left alone where a front cache serves */
+    bool is_slab;                     /* not the program's: see habit.h */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original

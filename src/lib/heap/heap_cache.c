@@ -128,9 +128,9 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     bool is_pending;
     bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
     uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
-    uint64_t key = vpmm_habit_key(layout, stream_id, pages);
+    uint64_t key = vpmm_habit_key(layout, stream_id, pages, request->is_slab);
     uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
-    uint64_t mark = has_habits ? vpmm_habit_mark(key) : 0;
+    uint64_t mark = has_habits ? vpmm_habit_mark(key, request->is_slab) : 0;
     uint32_t i = search(heap, lane, pages, habit, stream_id != 0, &is_pending);
     if (i > 0) {
         *address_out = hand_out(heap, lane, i, request, stream_id, mark);
@@ -183,11 +183,12 @@ VPMM_NOINLINE static bool serve_from_followed(struct vpmm_heap *heap, uint64_t p
         return false;
     bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
     uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
-    uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages);
+    uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages, request->is_slab);
     uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
     for (uint32_t i = 0; i < follower.n_points; i++) {
         if (!serve_followed(heap, &follower.points[i], pages, habit,
-                            has_habits ? vpmm_habit_mark(key) : 0, request, address_out))
+                            has_habits ? vpmm_habit_mark(key, request->is_slab) : 0, request,
+                            address_out))
             continue;
         if (has_habits && *address_out != habit)
             vpmm_habit_keep(heap->habits, key, *address_out);

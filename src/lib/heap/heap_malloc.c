@@ -38,9 +38,11 @@ void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *o
 static void recall(struct vpmm_serving *serving)
 {
     uint64_t layout = vpmm_habit_layout(serving->heap);
-    serving->habit_key = vpmm_habit_key(layout, serving->want.owner.stream_id, serving->want.pages);
+    bool is_slab = serving->request->is_slab;
+    serving->habit_key =
+        vpmm_habit_key(layout, serving->want.owner.stream_id, serving->want.pages, is_slab);
     serving->habit = vpmm_habit_find(serving->heap->habits, serving->habit_key);
-    serving->want.owner.mark = vpmm_habit_mark(serving->habit_key);
+    serving->want.owner.mark = vpmm_habit_mark(serving->habit_key, is_slab);
 }
 
 static void remember(const struct vpmm_serving *serving, uint64_t address)

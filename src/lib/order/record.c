@@ -373,7 +373,7 @@ static bool must_spare_captures(struct vpmm_order *order)
 enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order, struct vpmm_context *context)
 {
     struct attempt attempt = {.context = context, .wait = VPMM_WAIT_OWN_CALL};
-    vpmm_fence fence;
+    vpmm_fence fence = VPMM_FENCE_NONE;
     bool is_sparing = must_spare_captures(order);
     enum vpmm_status status =
         is_sparing ? record(order, attempt, &fence) : synchronize(order, context);

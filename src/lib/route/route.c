@@ -197,9 +197,12 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
         vpmm_router_require_heap(router, vpmm_context_device(caller.context), &heap);
     if (status)
         return route_unasked(status);
-    const struct vpmm_request wanted = {
-        request->bytes, caller.context, request->is_async ? &caller.stream : NULL,
-        request->is_async ? caller.mempool : NULL, request->served_out};
+    const struct vpmm_request wanted = {request->bytes,
+                                        caller.context,
+                                        request->is_async ? &caller.stream : NULL,
+                                        request->is_async ? caller.mempool : NULL,
+                                        request->served_out,
+                                        false};
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
         return VPMM_ROUTE_POOL_LIMIT;
     bool is_part = vpmm_router_is_part(router, vpmm_heap_device(heap), request->bytes);
@@ -233,7 +236,7 @@ static VPMM_INLINE bool serve_warm(struct vpmm_router *router, uint64_t bytes,
     struct vpmm_mempool *mempool = named ? named : vpmm_atomic_load(&device->current);
     if (!heap || !mempool || mempool->limit_bytes || (named && pool_device != number))
         return false;
-    const struct vpmm_request wanted = {bytes, stream->context, stream, mempool, NULL};
+    const struct vpmm_request wanted = {bytes, stream->context, stream, mempool, NULL, false};
     if (bytes < device->whole_bytes || vpmm_router_is_part(router, number, bytes))
         return !named && bytes >= device->threshold_bytes &&
                vpmm_router_malloc_part_warm(router, &wanted, number, address_out);
@@ -257,7 +260,7 @@ bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
     int number = vpmm_context_device(context);
     const struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
-    const struct vpmm_request wanted = {bytes, context, NULL, NULL, NULL};
+    const struct vpmm_request wanted = {bytes, context, NULL, NULL, NULL, false};
     if (!heap || !vpmm_router_is_part(router, number, bytes) || bytes < device->threshold_bytes ||
         !vpmm_router_malloc_part_warm(router, &wanted, number, address_out))
         return false;

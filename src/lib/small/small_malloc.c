@@ -198,6 +198,7 @@ static enum vpmm_status get_region(struct vpmm_small *small, const struct vpmm_r
     }
     whole.mempool = request->stream ? &mempool : NULL;
     whole.bytes = pages * small->page_bytes;
+    whole.is_slab = true;
     return vpmm_heap_malloc(small->heap, &whole, address_out);
 }
 

@@ -223,61 +223,6 @@ static void a_habit_waits_for_the_work_of_others(void **state)
     fixture_teardown(&f);
 }
 
-static void a_set_keeps_as_many_as_it_has_ways(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_setup_eager(&f);
-    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        vpmm_habit_keep(f.heap->habits, i * VPMM_HABIT_SETS, i * PAGE);
-    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS), i * PAGE);
-    vpmm_habit_keep(f.heap->habits, 2 * VPMM_HABIT_SETS, 9 * PAGE);
-    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS),
-                         (i == 2 ? 9 : i) * PAGE);
-    vpmm_habit_keep(f.heap->habits, 0, 7 * PAGE);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 7 * PAGE);
-    unsigned n_left = 0;
-    for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        n_left += vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS) != 0;
-    assert_int_equal(n_left, VPMM_HABIT_WAYS - 1);
-    fixture_teardown(&f);
-}
-
-/* A round of a program has thousands of habits, and the loss of one costs all that follow. */
-static void a_round_of_thousands_loses_none(void **state)
-{
-    (void)state;
-    enum {
-        N = 30000
-    };
-    struct fixture f;
-    fixture_setup_eager(&f);
-    for (uint64_t i = 1; i <= N; i++)
-        vpmm_habit_keep(f.heap->habits, vpmm_habit_key(i * i, 1, i), i * PAGE);
-    for (uint64_t i = 1; i <= N; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, vpmm_habit_key(i * i, 1, i)), i * PAGE);
-    fixture_teardown(&f);
-}
-
-static void halves_of_two_habits_are_none(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_setup_eager(&f);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 0);
-    vpmm_habit_keep(f.heap->habits, 5, 3 * PAGE);
-    vpmm_habit_keep(f.heap->habits, 5 + VPMM_HABIT_SETS, 4 * PAGE);
-    struct vpmm_habit *set = &f.heap->habits[5 * VPMM_HABIT_WAYS];
-    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++)
-        if (vpmm_atomic_load(&set[i].address) == 3 * PAGE)
-            vpmm_atomic_store(&set[i].address, 4 * PAGE);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 5), 0);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 5 + VPMM_HABIT_SETS), 4 * PAGE);
-    fixture_teardown(&f);
-}
-
 /* Of two streams that ask for the same where the same is live, each is served where it was. */
 static void each_stream_has_its_own(void **state)
 {
@@ -311,7 +256,7 @@ static uint64_t mark_in(struct fixture *f, uint64_t layout, CUstream stream, uin
     if (stream)
         assert_int_equal(vpmm_order_stream(f->order, (vpmm_stream_handle)(void *)stream, &known),
                          VPMM_OK);
-    return vpmm_habit_mark(vpmm_habit_key(layout, known.id, pages));
+    return vpmm_habit_mark(vpmm_habit_key(layout, known.id, pages, false), false);
 }
 
 /* Every block that is live, and no other, is part of the layout, whichever way it came and went. */
@@ -384,9 +329,6 @@ int main(void)
         cmocka_unit_test(each_stream_has_its_own),
         cmocka_unit_test(the_layout_is_what_is_live),
         cmocka_unit_test(a_block_that_lies_elsewhere_adds_what_it_added_before),
-        cmocka_unit_test(a_set_keeps_as_many_as_it_has_ways),
-        cmocka_unit_test(a_round_of_thousands_loses_none),
-        cmocka_unit_test(halves_of_two_habits_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
