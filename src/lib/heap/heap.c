@@ -210,15 +210,16 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap)
         vpmm_atomic_store(&heap->is_tight, 1);
 }
 
-/* Twice as much has to be wasted before that counts as much, so that a program near the bound does
- * not change its mind at each request. Where pages are shared, each stream has some of its own that
- * are not full, and what others free there comes back late: with several streams that may hold more
- * than whole pages waste. */
+/* The pages and the bytes may be of different moments: more bytes than pages are no waste. To be
+ * wasteful takes twice the waste that it takes to stay so: a program near the bound does not change
+ * its mind at each request. With several streams whole pages waste less: each stream has shared
+ * pages of its own that are not full, and what other streams free there comes back late. */
 void vpmm_heap_note_waste(struct vpmm_heap *heap)
 {
     uint64_t pages, bytes;
     vpmm_pool_live(heap->pool, &pages, &bytes);
-    uint64_t wasted = pages * heap->page_bytes - bytes;
+    uint64_t whole = pages * heap->page_bytes;
+    uint64_t wasted = whole > bytes ? whole - bytes : 0;
     uint64_t slack = heap->params.slack_bytes;
     uint64_t most = slack < WASTED_BYTES ? slack : WASTED_BYTES;
     if (most < bytes / WASTED_SHARE)
