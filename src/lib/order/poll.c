@@ -32,7 +32,8 @@ static void pass_over(struct vpmm_queue *queue)
 static uint32_t half_way(const struct vpmm_order *order, const struct vpmm_queue *queue,
                          uint32_t end, uint32_t n_max)
 {
-    uint32_t slow = queue->first, fast = queue->first;
+    uint32_t slow = queue->first;
+    uint32_t fast = slow;
     for (uint32_t n = 0; n < n_max && (fast = vpmm_slot_at(order, fast)->next) != end &&
                          (fast = vpmm_slot_at(order, fast)->next) != end;
          n++)

@@ -290,6 +290,16 @@ static void empty_pages_go_back_behind_the_stream_that_freed_into_them(void **st
     fixture_free(&scene.f, other, there);
 }
 
+/* A stream that captures later can then have the page behind what others queued before. */
+static void empty_pages_go_back_before_a_capture(void **state)
+{
+    (void)state;
+    scene_free(&scene, scene_malloc(&scene, 3000, here), here);
+    SAME(1, scene_figures(&scene).pages);
+    vpmm_heap_gather(scene.f.heap);
+    SAME(0, scene_figures(&scene).pages);
+}
+
 static void end_context(CUcontext handle, struct vpmm_context *context)
 {
     uint64_t id = vpmm_context_id(context);
@@ -368,6 +378,7 @@ int main(void)
         TEST(a_stream_may_free_what_cuda_malloc_gave),
         TEST(the_rack_of_a_stream_that_is_gone_is_adopted),
         TEST(empty_pages_go_back_behind_the_stream_that_freed_into_them),
+        TEST(empty_pages_go_back_before_a_capture),
         TEST(a_context_takes_its_blocks_along),
         TEST(nobody_frees_for_a_block_that_is_given_up),
     };
