@@ -84,7 +84,8 @@ uint64_t scene_malloc(struct scene *scene, uint64_t bytes, CUstream stream)
 uint64_t scene_malloc_warm(struct scene *scene, uint64_t bytes, CUstream handle)
 {
     struct vpmm_stream stream = resolve(scene, handle);
-    const struct vpmm_request request = {bytes, stream.context, &stream, scene->f.mempool, NULL};
+    const struct vpmm_request request = {
+        .bytes = bytes, .context = stream.context, .stream = &stream, .mempool = scene->f.mempool};
     uint64_t address;
     bool is_served = vpmm_small_malloc_warm(scene->small, &request, &address);
     scene_audit(scene);

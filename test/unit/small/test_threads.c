@@ -67,8 +67,8 @@ static void take(struct worker *worker, struct parcel *parcel)
     bool is_async = !worker->is_waiting || draw(worker, 2);
     struct vpmm_stream stream = resolve(worker->stream);
     parcel->bytes = 1 + draw(worker, (uint64_t)1 << (9 + draw(worker, 8)));
-    const struct vpmm_request request = {parcel->bytes, scene.f.context, is_async ? &stream : NULL,
-                                         NULL, NULL};
+    const struct vpmm_request request = {
+        .bytes = parcel->bytes, .context = scene.f.context, .stream = is_async ? &stream : NULL};
     if ((!is_async || !vpmm_small_malloc_warm(scene.small, &request, &parcel->address)) &&
         vpmm_small_malloc(scene.small, &request, &parcel->address)) {
         vpmm_atomic_add(&n_refused, 1);
