@@ -14,8 +14,8 @@
 /* A pool is tight from so much of the device, or of its limit, on. */
 #define TIGHT_PERCENT 75
 
-/* So much waste in whole pages, but no more than the slack, and such a part of what is live is not
- * worth a slower request. */
+/* Whole pages are wasteful where they leave more unused than WASTED_BYTES, or the slack if that is
+ * less, and more than this part of the live bytes. Below that a slower request is not worth it. */
 #define WASTED_BYTES ((uint64_t)64 << 20)
 #define WASTED_SHARE 32
 

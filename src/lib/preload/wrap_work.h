@@ -36,7 +36,7 @@ static inline void vpmm_see_creation(unsigned flags)
 }
 
 /* Tells the order of a new router, unless the program's names for the calls that queue work lead
- * elsewhere: then nothing is known of its streams. Takes no lock and calls no driver. */
+ * elsewhere: then nothing is known of its streams. Takes no lock of ours and calls no driver. */
 void vpmm_watch_streams(struct vpmm_order *order);
 
 #endif
