@@ -33,7 +33,7 @@ void vpmm_table_finish(struct vpmm_table *table)
     const struct vpmm_memory *memory = table->memory;
     if (!memory)
         return;
-    for (uint32_t i = 0; i < table->n_chunks; i++)
+    for (uint32_t i = 0; i < vpmm_atomic_load(&table->n_chunks); i++)
         memory->unmap(memory->self, vpmm_atomic_load(&table->chunks[i]),
                       table->record_bytes * VPMM_TABLE_CHUNK_RECORDS);
     memory->unmap(memory->self, table->next_free, NEXT_BYTES);
@@ -43,15 +43,15 @@ void vpmm_table_finish(struct vpmm_table *table)
 
 static enum vpmm_status add_chunk(struct vpmm_table *table)
 {
-    if (table->n_chunks == VPMM_TABLE_CHUNKS)
+    uint32_t n_chunks = vpmm_atomic_load(&table->n_chunks), first = vpmm_table_end(table);
+    if (n_chunks == VPMM_TABLE_CHUNKS)
         return VPMM_NO_METADATA;
     void *chunk =
         table->memory->map(table->memory->self, table->record_bytes * VPMM_TABLE_CHUNK_RECORDS);
     if (!chunk)
         return VPMM_NO_METADATA;
-    uint32_t first = table->n_chunks * VPMM_TABLE_CHUNK_RECORDS;
-    vpmm_atomic_store(&table->chunks[table->n_chunks], chunk);
-    table->n_chunks++;
+    vpmm_atomic_store(&table->chunks[n_chunks], chunk);
+    vpmm_atomic_store(&table->n_chunks, n_chunks + 1);
     for (uint32_t i = VPMM_TABLE_CHUNK_RECORDS; i-- > 0;) {
         if (first + i == 0)
             continue;

@@ -22,8 +22,8 @@
 struct vpmm_table {
     const struct vpmm_memory *memory;
     size_t record_bytes;
-    uint32_t n_chunks;   /* chunks that exist */
-    uint32_t n_free;     /* numbers on the free list */
+    vpmm_atomic32 n_chunks; /* that exist; written by the owner */
+    uint32_t n_free;        /* numbers on the free list */
     uint32_t first_free; /* head of the free list; a free record's first four bytes are not used for
                             it */
     uint32_t n_used;
@@ -47,6 +47,12 @@ uint32_t vpmm_table_take(struct vpmm_table *table);
 
 /* Gives `number` back; its bytes stay as they are. */
 void vpmm_table_give(struct vpmm_table *table, uint32_t number);
+
+/* All numbers that were ever taken are below this. By any thread. */
+static inline uint32_t vpmm_table_end(const struct vpmm_table *table)
+{
+    return vpmm_atomic_load(&table->n_chunks) * VPMM_TABLE_CHUNK_RECORDS;
+}
 
 /* The record of a number that was taken at some time. */
 static inline void *vpmm_table_record(const struct vpmm_table *table, uint32_t number)

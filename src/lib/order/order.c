@@ -66,7 +66,7 @@ void vpmm_order_destroy(struct vpmm_order *order)
     if (!order)
         return;
     const struct vpmm_driver *driver = order->driver;
-    for (uint32_t number = 1; number < order->events.n_chunks * VPMM_TABLE_CHUNK_RECORDS; number++)
+    for (uint32_t number = 1; number < vpmm_table_end(&order->events); number++)
         if (is_alive(order, vpmm_event_at(order, number)))
             (void)driver->event_destroy(driver->self, vpmm_event_at(order, number)->handle);
     vpmm_condition_finish(&order->calmed);

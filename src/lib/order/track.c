@@ -67,11 +67,6 @@ void vpmm_track_forget(struct vpmm_order *order, uint64_t stream_id)
         (void)take_away(order, number, true);
 }
 
-static uint32_t numbers_end(const struct vpmm_order *order)
-{
-    return order->tracks.n_chunks * VPMM_TABLE_CHUNK_RECORDS;
-}
-
 void vpmm_tracks_forget(struct vpmm_order *order, const struct vpmm_context *context)
 {
     if (!vpmm_atomic_load(&order->n_tracks))
@@ -95,7 +90,7 @@ static void sweep(struct vpmm_order *order)
         return;
     vpmm_lock_take(&order->lock);
     vpmm_atomic_store(&order->n_tracks_swept, UINT32_MAX);
-    for (uint32_t number = 1; number < numbers_end(order); number++) {
+    for (uint32_t number = 1; number < vpmm_table_end(&order->tracks); number++) {
         uint64_t stream_id = vpmm_atomic_load(&at(order, number)->stream_id);
         if (!stream_id)
             continue;
@@ -187,7 +182,7 @@ uint64_t vpmm_track_end_turn(struct vpmm_track *track)
 struct vpmm_track *vpmm_track_next(struct vpmm_order *order, const struct vpmm_context *context,
                                    uint32_t *number)
 {
-    while (++*number < numbers_end(order)) {
+    while (++*number < vpmm_table_end(&order->tracks)) {
         struct vpmm_track *track = at(order, *number);
         if (vpmm_atomic_load(&track->stream_id) && track->context == context->number)
             return track;

@@ -64,7 +64,7 @@ bool vpmm_batch_join(struct vpmm_small *small, struct vpmm_slab *slab, struct vp
                      const struct vpmm_stream *stream, enum vpmm_status *wait_out)
 {
     struct vpmm_order *order = small->order;
-    uint64_t bytes = slab->rack->is_async ? vpmm_atomic_load(&piece->bytes) : 0;
+    uint64_t bytes = vpmm_slab_rack(slab)->is_async ? vpmm_atomic_load(&piece->bytes) : 0;
     struct vpmm_rack *own = may_join(small, piece, stream) ? require(small, stream) : NULL;
     if (!own)
         return false;

@@ -157,7 +157,7 @@ static void merge(struct vpmm_slab *slab, struct vpmm_piece *low, struct vpmm_pi
 
 void vpmm_piece_put(struct vpmm_rack *rack, struct vpmm_slab *slab, struct vpmm_piece *piece)
 {
-    struct vpmm_shelf *shelf = &rack->shelves[slab->shelf];
+    struct vpmm_shelf *shelf = &rack->shelves[vpmm_atomic_load(&slab->shelf)];
     uint32_t after = vpmm_piece_grain(slab, piece) + piece->n_grains;
     struct vpmm_piece *right = &slab->pieces[after];
     struct vpmm_piece *left = piece->n_left ? piece - piece->n_left : NULL;

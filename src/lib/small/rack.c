@@ -57,13 +57,15 @@ static struct vpmm_rack *adopt(struct vpmm_small *small, struct vpmm_context *co
     return NULL;
 }
 
-static struct vpmm_rack *make(struct vpmm_small *small)
+static struct vpmm_rack *make(struct vpmm_small *small, bool is_async)
 {
     uint32_t n = vpmm_atomic_load(&small->n_racks);
     uint32_t number = n < VPMM_RACKS_MAX ? vpmm_table_take(&small->racks) : 0;
     struct vpmm_rack *rack = vpmm_rack_at(small, number);
-    if (rack)
+    if (rack) {
+        rack->is_async = is_async;
         vpmm_atomic_store(&small->n_racks, n + 1);
+    }
     return rack;
 }
 
@@ -80,11 +82,10 @@ struct vpmm_rack *vpmm_rack_require(struct vpmm_small *small, uint64_t id,
     if (!rack) {
         rack = adopt(small, context, is_async);
         if (!rack)
-            rack = make(small);
+            rack = make(small, is_async);
         if (rack) {
             vpmm_rack_latch(rack);
             rack->context = context;
-            rack->is_async = is_async;
             bind(small, rack, id);
             vpmm_rack_give(rack);
         }
@@ -130,7 +131,7 @@ void vpmm_small_stream_gone(struct vpmm_small *small, const struct vpmm_stream *
 void vpmm_small_retire(struct vpmm_small *small, uint64_t address)
 {
     const struct vpmm_slab *slab = vpmm_slab_find(small, address);
-    struct vpmm_rack *rack = slab ? slab->rack : NULL;
+    struct vpmm_rack *rack = slab ? vpmm_slab_rack(slab) : NULL;
     if (!rack)
         return;
     vpmm_lock_take(&small->lock);

@@ -54,7 +54,7 @@ enum vpmm_status vpmm_small_shed(struct vpmm_small *small, struct vpmm_rack *rac
         struct vpmm_slab *slab = taken;
         enum vpmm_status waited = VPMM_OK;
         uint64_t address = slab->begin;
-        const struct vpmm_owner owner = {.context_id = slab->context_id,
+        const struct vpmm_owner owner = {.context_id = vpmm_atomic_load(&slab->context_id),
                                          .is_async = stream != NULL};
         taken = slab->next;
         vpmm_slab_recycle(small, slab);

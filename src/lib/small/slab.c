@@ -114,7 +114,7 @@ void vpmm_slab_recycle(struct vpmm_small *small, struct vpmm_slab *slab)
 void vpmm_slabs_finish(struct vpmm_small *small)
 {
     const struct vpmm_memory *memory = small->memory;
-    for (uint32_t i = 1; i < small->slabs.n_chunks * VPMM_TABLE_CHUNK_RECORDS; i++) {
+    for (uint32_t i = 1; i < vpmm_table_end(&small->slabs); i++) {
         struct vpmm_slab *slab = vpmm_slab_at(small, i);
         if (!slab || !slab->pieces)
             continue;
@@ -133,14 +133,14 @@ void vpmm_slabs_finish(struct vpmm_small *small)
 static void count(struct vpmm_rack *rack, const struct vpmm_slab *slab, bool is_added)
 {
     uint64_t sign = is_added ? 1 : UINT64_MAX;
-    rack->shelves[slab->shelf].pages += sign * slab->pages;
+    rack->shelves[vpmm_atomic_load(&slab->shelf)].pages += sign * slab->pages;
     vpmm_atomic_store(&rack->n_slabs, vpmm_atomic_load(&rack->n_slabs) + sign);
     vpmm_atomic_store(&rack->n_pages, vpmm_atomic_load(&rack->n_pages) + sign * slab->pages);
 }
 
 static void leave_empties(struct vpmm_slab *slab)
 {
-    struct vpmm_shelf *shelf = &slab->rack->shelves[slab->shelf];
+    struct vpmm_shelf *shelf = &vpmm_slab_rack(slab)->shelves[vpmm_atomic_load(&slab->shelf)];
     vpmm_piece_unbin(shelf, &slab->pieces[0]);
     vpmm_slab_unlink(&shelf->empties, slab);
     shelf->n_empties--;
@@ -148,7 +148,7 @@ static void leave_empties(struct vpmm_slab *slab)
 
 static void join_empties(struct vpmm_slab *slab)
 {
-    struct vpmm_shelf *shelf = &slab->rack->shelves[slab->shelf];
+    struct vpmm_shelf *shelf = &vpmm_slab_rack(slab)->shelves[vpmm_atomic_load(&slab->shelf)];
     vpmm_piece_bin(shelf, &slab->pieces[0]);
     vpmm_slab_link(&shelf->empties, slab);
     shelf->n_empties++;
@@ -158,8 +158,8 @@ void vpmm_slab_add(struct vpmm_small *small, struct vpmm_rack *rack, struct vpmm
                    uint32_t shelf)
 {
     struct vpmm_piece *piece = &slab->pieces[0];
-    slab->rack = rack;
-    slab->shelf = shelf;
+    vpmm_atomic_store(&slab->rack, rack);
+    vpmm_atomic_store(&slab->shelf, shelf);
     piece->n_grains = slab->n_grains;
     piece->n_left = 0;
     piece->slab = slab->number;
@@ -180,7 +180,7 @@ bool vpmm_slab_move(struct vpmm_rack *rack, uint32_t to, uint32_t n_grains)
         leave_empties(slab);
         rack->shelves[i].pages -= slab->pages;
         rack->shelves[to].pages += slab->pages;
-        slab->shelf = to;
+        vpmm_atomic_store(&slab->shelf, to);
         join_empties(slab);
         return true;
     }

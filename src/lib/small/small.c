@@ -142,7 +142,7 @@ bool vpmm_small_find(const struct vpmm_small *small, uint64_t address,
     if (!slab)
         return false;
     uint64_t begin = vpmm_atomic_load(&slab->address);
-    const struct vpmm_rack *rack = slab->rack;
+    const struct vpmm_rack *rack = vpmm_slab_rack(slab);
     struct vpmm_region_view view = {.state = VPMM_REGION_FREE, .address = address, .is_part = true};
     uint64_t offset = address - begin;
     const struct vpmm_piece *piece =
@@ -152,7 +152,7 @@ bool vpmm_small_find(const struct vpmm_small *small, uint64_t address,
         view.address = begin + (uint64_t)vpmm_piece_grain(slab, piece) * VPMM_GRAIN_BYTES;
         view.owner = (struct vpmm_owner){
             .bytes = vpmm_atomic_load(&piece->bytes),
-            .context_id = slab->context_id,
+            .context_id = vpmm_atomic_load(&slab->context_id),
             .id = vpmm_heap_allocation_id(small->heap, word >> VPMM_PIECE_NUMBER_SHIFT),
             .is_async = rack->is_async,
         };

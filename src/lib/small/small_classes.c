@@ -49,12 +49,12 @@ static void add_slab(const struct vpmm_slab *slab, struct vpmm_small_class *clas
 void vpmm_small_classes(const struct vpmm_small *small,
                         struct vpmm_small_class classes_out[VPMM_SMALL_CLASSES])
 {
-    uint32_t n = small->slabs.n_chunks * VPMM_TABLE_CHUNK_RECORDS;
+    uint32_t n = vpmm_table_end(&small->slabs);
     for (unsigned i = 0; i < VPMM_SMALL_CLASSES; i++)
         classes_out[i] = (struct vpmm_small_class){.pages = 0};
     for (uint32_t number = 1; number < n; number++) {
         const struct vpmm_slab *slab = vpmm_slab_at(small, number);
-        uint32_t shelf = slab ? slab->shelf : 0;
+        uint32_t shelf = slab ? vpmm_atomic_load(&slab->shelf) : 0;
         if (slab && vpmm_atomic_load(&slab->address) && slab->n_grains && slab->starts &&
             shelf < VPMM_SMALL_CLASSES)
             add_slab(slab, &classes_out[shelf]);

@@ -58,7 +58,7 @@ static void put_cold(struct vpmm_small *small, struct vpmm_rack *rack, struct vp
 static bool put_back(struct vpmm_small *small, struct vpmm_slab *slab, struct vpmm_piece *piece,
                      const struct vpmm_stream *stream, enum vpmm_status *wait_out)
 {
-    struct vpmm_rack *rack = slab->rack;
+    struct vpmm_rack *rack = vpmm_slab_rack(slab);
     vpmm_rack_latch(rack);
     if (stream && vpmm_atomic_load(&rack->id) != stream->id) {
         vpmm_rack_give(rack);
@@ -88,7 +88,7 @@ static bool put_back(struct vpmm_small *small, struct vpmm_slab *slab, struct vp
 static void push(struct vpmm_small *small, struct vpmm_slab *slab, struct vpmm_piece *piece,
                  vpmm_fence fence)
 {
-    struct vpmm_rack *rack = slab->rack;
+    struct vpmm_rack *rack = vpmm_slab_rack(slab);
     vpmm_atomic_add(&rack->n_returned, 1);
     vpmm_atomic_add(&rack->returned_bytes, vpmm_atomic_load(&piece->bytes));
     vpmm_return_push(rack, piece, fence);
@@ -100,7 +100,8 @@ static void push(struct vpmm_small *small, struct vpmm_slab *slab, struct vpmm_p
 static bool wait_for_owner(struct vpmm_small *small, const struct vpmm_slab *slab,
                            enum vpmm_status *wait_out)
 {
-    struct vpmm_context *owner = vpmm_order_context_by_id(small->order, slab->context_id);
+    struct vpmm_context *owner =
+        vpmm_order_context_by_id(small->order, vpmm_atomic_load(&slab->context_id));
     enum vpmm_status status = owner && !vpmm_context_is_gone(owner)
                                   ? vpmm_order_drain_context(small->order, owner)
                                   : VPMM_OK;
@@ -134,10 +135,10 @@ static bool fence_on(struct vpmm_small *small, const struct vpmm_owner *owner,
  * needs what they freed. False: there is no such fence. */
 static bool join(struct vpmm_small *small, const struct vpmm_slab *slab, struct vpmm_piece *piece)
 {
-    struct vpmm_rack *rack = slab->rack;
-    const struct vpmm_stream none = {.context =
-                                         vpmm_order_context_by_id(small->order, slab->context_id),
-                                     .id = VPMM_RACK_OF_CONTEXT | slab->context_id};
+    struct vpmm_rack *rack = vpmm_slab_rack(slab);
+    const struct vpmm_stream none = {
+        .context = vpmm_order_context_by_id(small->order, vpmm_atomic_load(&slab->context_id)),
+        .id = VPMM_RACK_OF_CONTEXT | vpmm_atomic_load(&slab->context_id)};
     if (rack->is_async || !none.context)
         return false;
     vpmm_rack_latch(rack);
@@ -205,7 +206,7 @@ bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
     if (!stream && small->params.free_waits)
         return false;
     struct vpmm_slab *slab = vpmm_slab_guess(small, address);
-    struct vpmm_rack *rack = slab ? slab->rack : NULL;
+    struct vpmm_rack *rack = slab ? vpmm_slab_rack(slab) : NULL;
     if (!rack || (stream ? vpmm_order_marks_free(small->order, stream)
                          : rack->is_async || vpmm_heap_is_tight(small->heap)))
         return false;
@@ -214,7 +215,8 @@ bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
     if (!vpmm_latch_try(&rack->latch, VPMM_RANK_RACK))
         return false;
     /* While its rack's latch is held, the slab stays. */
-    bool is_here = slab->rack == rack && (!stream || vpmm_atomic_load(&rack->id) == stream->id);
+    bool is_here =
+        vpmm_slab_rack(slab) == rack && (!stream || vpmm_atomic_load(&rack->id) == stream->id);
     struct vpmm_piece *piece = is_here ? piece_at(slab, address) : NULL;
     bool is_freed = piece && (stream ? put_hot(rack, piece, address) : put_batched(rack, piece));
     vpmm_rack_give(rack);
@@ -227,8 +229,8 @@ static void return_fenced(struct vpmm_small *small, struct vpmm_slab *slab,
                           enum vpmm_status *wait_out)
 {
     const struct vpmm_owner owner = {.bytes = vpmm_atomic_load(&piece->bytes),
-                                     .context_id = slab->context_id,
-                                     .is_async = slab->rack->is_async};
+                                     .context_id = vpmm_atomic_load(&slab->context_id),
+                                     .is_async = vpmm_slab_rack(slab)->is_async};
     vpmm_fence fence;
     enum vpmm_status status = VPMM_OK;
     bool is_fenced = stream ? fence_on(small, &owner, stream, &fence, &status)
@@ -245,7 +247,7 @@ VPMM_NOINLINE static void free_elsewhere(struct vpmm_small *small, struct vpmm_s
                                          enum vpmm_status *wait_out)
 {
     bool is_wide = vpmm_atomic_load(&piece->bytes) >= small->page_bytes;
-    bool is_plain = !stream && !slab->rack->is_async;
+    bool is_plain = !stream && !vpmm_slab_rack(slab)->is_async;
     bool waits = is_plain && (is_wide ? small->params.wide_waits : small->params.free_waits);
     if (waits && wait_for_owner(small, slab, wait_out))
         (void)put_back(small, slab, piece, NULL, wait_out);
@@ -262,8 +264,8 @@ enum vpmm_status vpmm_small_free(struct vpmm_small *small, uint64_t address,
     *wait_out = VPMM_OK;
     if (!piece)
         return slab ? VPMM_NOT_FOUND : VPMM_INVALID;
-    bool is_own = stream && vpmm_atomic_load(&slab->rack->id) == stream->id;
-    uint64_t bytes = slab->rack->is_async ? vpmm_atomic_load(&piece->bytes) : 0;
+    bool is_own = stream && vpmm_atomic_load(&vpmm_slab_rack(slab)->id) == stream->id;
+    uint64_t bytes = vpmm_slab_rack(slab)->is_async ? vpmm_atomic_load(&piece->bytes) : 0;
     if (!is_own || !put_back(small, slab, piece, stream, wait_out))
         free_elsewhere(small, slab, piece, stream, wait_out);
     else if (!*wait_out)

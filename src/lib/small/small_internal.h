@@ -56,11 +56,13 @@ struct vpmm_slab {
     uint32_t n_grains;
     uint32_t number;
     struct vpmm_piece *pieces;
-    vpmm_atomic64 *starts;  /* one bit a grain: a piece begins there */
-    struct vpmm_rack *rack; /* this and the next two: constant while in use */
-    uint64_t begin;         /* its address, also while it is being given back */
-    uint64_t context_id;
-    uint32_t shelf;                /* the rack's latch */
+    vpmm_atomic64 *starts; /* one bit a grain: a piece begins there */
+    uint64_t begin;        /* constant while in use: its address, also while it is given back */
+    /* This and the next: constant while in use. Readers without a lock may see those of another
+     * use, and look whether the piece that they are after still has the same word. */
+    _Atomic(struct vpmm_rack *) rack;
+    vpmm_atomic64 context_id;
+    vpmm_atomic32 shelf;           /* written under the rack's latch */
     struct vpmm_slab *next, *prev; /* of its rack; next: of idle ones */
 };
 
@@ -94,7 +96,7 @@ struct vpmm_rack {
     vpmm_atomic64 id;                 /* of the stream, or VPMM_RACK_OF_CONTEXT; 0: nobody's */
     _Atomic(struct vpmm_rack *) next; /* in its bucket */
     struct vpmm_context *context;
-    bool is_async;     /* of a stream, also when that is gone */
+    bool is_async;     /* constant: of a stream, also when that is gone */
     bool has_followed; /* latch: it has pieces that other streams freed and may work on */
     bool is_left;      /* lock: it may be adopted once `fence` is complete */
     bool is_retired;   /* latch: other processes may see it, so that nobody gets it; left, too */
@@ -159,6 +161,11 @@ static inline struct vpmm_slab *vpmm_slab_at(const struct vpmm_small *small, uin
 static inline struct vpmm_rack *vpmm_rack_at(const struct vpmm_small *small, uint32_t number)
 {
     return vpmm_table_at(&small->racks, number);
+}
+
+static inline struct vpmm_rack *vpmm_slab_rack(const struct vpmm_slab *slab)
+{
+    return vpmm_atomic_load(&slab->rack);
 }
 
 static inline uint64_t vpmm_piece_state(const struct vpmm_piece *piece)

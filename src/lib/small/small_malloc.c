@@ -218,7 +218,7 @@ static enum vpmm_status add_slab(struct vpmm_small *small, const struct vpmm_req
     struct vpmm_slab *slab = vpmm_slab_make(small, address, pages);
     struct vpmm_rack *rack = slab ? vpmm_rack_take(small, id) : NULL;
     if (rack) {
-        slab->context_id = vpmm_context_id(request->context);
+        vpmm_atomic_store(&slab->context_id, vpmm_context_id(request->context));
         vpmm_slab_add(small, rack, slab, shelf_of(small, request->bytes));
         vpmm_rack_give(rack);
         return VPMM_OK;
