@@ -28,25 +28,29 @@ uint64_t vpmm_habit_layout(const struct vpmm_heap *heap)
     return layout;
 }
 
-/* Where the key's habit lies, or else a free place in that of its sets which has more of them.
- * NULL: neither. */
+/* While its first set has so many free places, a habit lies there: a look-up then reads one cache
+ * line. */
+#define ROOMY 4u
+
+/* Where the key's habit lies, or else a free place in its first set, or in that which has more of
+ * them. NULL: neither. */
 static struct vpmm_habit *place_of(struct vpmm_habit *habits, uint64_t key)
 {
     struct vpmm_habit *free_place = NULL;
     unsigned n_free_most = 0;
     for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
         struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
-        unsigned n_free = 0, last_free = 0;
+        unsigned n_free = 0, first_free = 0;
         for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-            uint64_t other = vpmm_hint_load(&set[i].address);
-            if (vpmm_habit_is_of(&set[i], key, other))
+            uint64_t word = vpmm_hint_load(&set[i].word);
+            if (vpmm_habit_is_of(word, key))
                 return &set[i];
-            n_free += !other;
-            last_free = other ? last_free : i;
+            if (!word && !n_free++)
+                first_free = i;
         }
-        if (n_free > n_free_most) {
+        if (n_free > n_free_most && n_free_most < ROOMY) {
             n_free_most = n_free;
-            free_place = &set[last_free];
+            free_place = &set[first_free];
         }
     }
     return free_place;
@@ -54,10 +58,11 @@ static struct vpmm_habit *place_of(struct vpmm_habit *habits, uint64_t key)
 
 void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address)
 {
+    if (address & ~VPMM_HABIT_ADDRESSES)
+        return;
     struct vpmm_habit *place = place_of(habits, key);
     /* A habit that is given up is any of the first set. */
     if (!place)
-        place = &vpmm_habit_set(habits, key, 0)[(key >> 60) % VPMM_HABIT_WAYS];
-    vpmm_hint_store(&place->address, address);
-    vpmm_hint_store(&place->check, key ^ address);
+        place = &vpmm_habit_set(habits, key, 0)[(key >> 61) % VPMM_HABIT_WAYS];
+    vpmm_hint_store(&place->word, vpmm_habit_word(key, address));
 }

@@ -16,24 +16,28 @@
 
 struct vpmm_heap;
 
-/* Address, and that with the key mixed in: two halves of different habits are none. */
+/* The address, and in the bits that it has no use for the highest ones of the key; 0: none. */
 struct vpmm_habit {
-    vpmm_atomic64 address, check;
+    vpmm_atomic64 word;
 };
+
+/* Below 2 to the 56, and a multiple of 64 KiB, as all of the driver's are. Others are not kept. */
+#define VPMM_HABIT_ADDRESSES UINT64_C(0x00ffffffffff0000)
+#define VPMM_HABIT_CHECK_BITS 24
 
 /* A set fills a cache line. A habit has two sets to lie in: where one of a program's round has no
  * room, all that follow it in the round are lost with it, and among thousands of sets some are
  * always crowded. There is room for up to 131,072. */
-#define VPMM_HABIT_WAYS 4u
-#define VPMM_HABIT_SETS 32768u
+#define VPMM_HABIT_WAYS 8u
+#define VPMM_HABIT_SETS 16384u
 #define VPMM_HABIT_CHOICES 2u
 
 /* NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap);
 void vpmm_habits_finish(struct vpmm_heap *heap);
 
-/* So many lanes at most, those of four streams and of a context, are summed up by a request that a
- * lane could serve; where there are more, it asks for no habit. */
+/* So many lanes at most, those of four streams and of a context, are summed up by a request; where
+ * there are more, it asks for no habit and leaves none. */
 #define VPMM_HABIT_LANES 5u
 
 /* Of a layout, and of what a block adds to it: the part of slabs. Where these lie depends on what
@@ -71,9 +75,21 @@ static inline struct vpmm_habit *vpmm_habit_set(struct vpmm_habit *habits, uint6
     return &habits[set * VPMM_HABIT_WAYS];
 }
 
-static inline bool vpmm_habit_is_of(const struct vpmm_habit *habit, uint64_t key, uint64_t address)
+/* The word of a habit at `address`, one of VPMM_HABIT_ADDRESSES. */
+static inline uint64_t vpmm_habit_word(uint64_t key, uint64_t address)
 {
-    return address && (vpmm_hint_load(&habit->check) ^ address) == key;
+    return address << (VPMM_HABIT_CHECK_BITS - 16) | key >> (64 - VPMM_HABIT_CHECK_BITS);
+}
+
+static inline uint64_t vpmm_habit_address(uint64_t word)
+{
+    return word >> VPMM_HABIT_CHECK_BITS << 16;
+}
+
+/* Two keys of one set with the same highest bits are one: once in millions of look-ups. */
+static inline bool vpmm_habit_is_of(uint64_t word, uint64_t key)
+{
+    return word && !((word ^ key >> (64 - VPMM_HABIT_CHECK_BITS)) << (64 - VPMM_HABIT_CHECK_BITS));
 }
 
 /* The next two: any thread, no lock. 0: there is none. */
@@ -82,14 +98,22 @@ static inline uint64_t vpmm_habit_find(struct vpmm_habit *habits, uint64_t key)
     for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
         const struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
         for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-            uint64_t address = vpmm_hint_load(&set[i].address);
-            if (vpmm_habit_is_of(&set[i], key, address))
-                return address;
+            uint64_t word = vpmm_hint_load(&set[i].word);
+            if (vpmm_habit_is_of(word, key))
+                return vpmm_habit_address(word);
         }
     }
     return 0;
 }
 
 void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address);
+
+/* The habit of a request. */
+struct vpmm_recalled {
+    uint64_t key;
+    uint64_t address; /* 0: none yet */
+    uint64_t mark;    /* what its block adds to the layout */
+    bool is_kept;     /* or nothing is remembered, because there are too many lanes */
+};
 
 #endif

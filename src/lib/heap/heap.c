@@ -216,8 +216,9 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap)
  * pages of its own that are not full, and what other streams free there comes back late. */
 void vpmm_heap_note_waste(struct vpmm_heap *heap)
 {
-    uint64_t pages, bytes;
-    vpmm_pool_live(heap->pool, &pages, &bytes);
+    uint64_t pages = 0, bytes = 0;
+    if (vpmm_lanes_have_one_stream(heap))
+        vpmm_pool_live(heap->pool, &pages, &bytes);
     uint64_t whole = pages * heap->page_bytes;
     uint64_t wasted = whole > bytes ? whole - bytes : 0;
     uint64_t slack = heap->params.slack_bytes;
@@ -225,8 +226,7 @@ void vpmm_heap_note_waste(struct vpmm_heap *heap)
     if (most < bytes / WASTED_SHARE)
         most = bytes / WASTED_SHARE;
     bool was_wasteful = vpmm_atomic_load(&heap->is_wasteful) != 0;
-    bool is_wasteful =
-        vpmm_lanes_have_one_stream(heap) && wasted > (was_wasteful ? most / 2 : most);
+    bool is_wasteful = wasted > (was_wasteful ? most / 2 : most);
     if (is_wasteful != was_wasteful)
         vpmm_atomic_store(&heap->is_wasteful, is_wasteful);
 }

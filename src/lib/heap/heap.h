@@ -131,6 +131,7 @@ struct vpmm_request {
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
     struct vpmm_served *served_out;   /* NULL: nobody asks; left alone where a front cache serves */
     bool is_slab;                     /* not the program's: see habit.h */
+    bool was_asked; /* vpmm_heap_malloc_cached has just been asked for it, in vain */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original

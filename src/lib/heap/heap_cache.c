@@ -114,7 +114,16 @@ static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *l
     uint32_t number = lane->cached[i - 1].number;
     lane->cached[i - 1] = lane->cached[--lane->n];
     vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
+    vpmm_lane_mark(lane, mark);
     return vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
+}
+
+static VPMM_INLINE void note_hit(struct vpmm_heap *heap, const struct vpmm_request *request,
+                                 const struct vpmm_recalled *recalled, uint64_t address)
+{
+    vpmm_heap_remember(heap, recalled, address);
+    if (recalled->is_kept)
+        vpmm_mempool_note_hit(heap, request->mempool);
 }
 
 /* `stream_id` 0: cudaMalloc. */
@@ -126,19 +135,12 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     if (!lane)
         return VPMM_NOT_FOUND;
     bool is_pending;
-    bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
-    uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
-    uint64_t key = vpmm_habit_key(layout, stream_id, pages, request->is_slab);
-    uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
-    uint64_t mark = has_habits ? vpmm_habit_mark(key, request->is_slab) : 0;
-    uint32_t i = search(heap, lane, pages, habit, stream_id != 0, &is_pending);
+    const struct vpmm_recalled recalled =
+        vpmm_heap_recall(heap, stream_id, pages, request->is_slab);
+    uint32_t i = search(heap, lane, pages, recalled.address, stream_id != 0, &is_pending);
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, stream_id, mark);
-        if (has_habits && *address_out != habit)
-            vpmm_habit_keep(heap->habits, key, *address_out);
-        vpmm_lane_mark(lane, mark);
-        if (has_habits)
-            vpmm_mempool_note_hit(heap, request->mempool);
+        *address_out = hand_out(heap, lane, i, request, stream_id, recalled.mark);
+        note_hit(heap, request, &recalled, *address_out);
     }
     vpmm_lane_give(lane);
     if (i > 0)
@@ -148,7 +150,7 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
 
 /* Serves from what another stream freed up to that point, which the request comes after. */
 static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *point, uint64_t pages,
-                           uint64_t habit, uint64_t mark, const struct vpmm_request *request,
+                           const struct vpmm_recalled *recalled, const struct vpmm_request *request,
                            uint64_t *address_out)
 {
     struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, point->stream_id);
@@ -159,12 +161,12 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
         const struct vpmm_cached *cached = &lane->cached[i - 1];
         bool is_ordered =
             point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
-        if (cached->pages == pages && is_ordered && (!habit || cached->address == habit))
+        if (cached->pages == pages && is_ordered &&
+            (!recalled->address || cached->address == recalled->address))
             break;
     }
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, request->stream->id, mark);
-        vpmm_lane_mark(lane, mark);
+        *address_out = hand_out(heap, lane, i, request, request->stream->id, recalled->mark);
     }
     vpmm_lane_give(lane);
     return i > 0;
@@ -181,19 +183,12 @@ VPMM_NOINLINE static bool serve_from_followed(struct vpmm_heap *heap, uint64_t p
     vpmm_order_follower(heap->order, request->stream, &follower);
     if (!follower.n_points)
         return false;
-    bool has_habits = vpmm_atomic_load(&heap->n_lanes) <= VPMM_HABIT_LANES;
-    uint64_t layout = has_habits ? vpmm_habit_layout(heap) : 0;
-    uint64_t key = vpmm_habit_key(layout, follower.stream_id, pages, request->is_slab);
-    uint64_t habit = has_habits ? vpmm_habit_find(heap->habits, key) : 0;
+    const struct vpmm_recalled recalled =
+        vpmm_heap_recall(heap, follower.stream_id, pages, request->is_slab);
     for (uint32_t i = 0; i < follower.n_points; i++) {
-        if (!serve_followed(heap, &follower.points[i], pages, habit,
-                            has_habits ? vpmm_habit_mark(key, request->is_slab) : 0, request,
-                            address_out))
+        if (!serve_followed(heap, &follower.points[i], pages, &recalled, request, address_out))
             continue;
-        if (has_habits && *address_out != habit)
-            vpmm_habit_keep(heap->habits, key, *address_out);
-        if (has_habits)
-            vpmm_mempool_note_hit(heap, request->mempool);
+        note_hit(heap, request, &recalled, *address_out);
         return true;
     }
     return false;

@@ -216,6 +216,25 @@ static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vp
     if (mempool && vpmm_hint_load(&mempool->is_asked))
         vpmm_mempool_note_used(heap, mempool);
 }
+/* ---- habits; any thread, no lock ---- */
+
+static VPMM_INLINE struct vpmm_recalled
+vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
+{
+    if (vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
+        return (struct vpmm_recalled){.is_kept = false};
+    uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages, is_slab);
+    return (struct vpmm_recalled){key, vpmm_habit_find(heap->habits, key),
+                                  vpmm_habit_mark(key, is_slab), true};
+}
+/* It was served there. */
+static inline void vpmm_heap_remember(const struct vpmm_heap *heap,
+                                      const struct vpmm_recalled *recalled, uint64_t address)
+{
+    if (recalled->is_kept && address != recalled->address)
+        vpmm_habit_keep(heap->habits, recalled->key, address);
+}
+
 /* Whether the request's block is to have its extents to itself. */
 static inline bool vpmm_heap_gives_whole(const struct vpmm_heap *heap, bool is_async)
 {

@@ -33,25 +33,6 @@ void vpmm_request_view_init(struct vpmm_request_view *view, struct vpmm_order *o
     view->n_promised = 0;
 }
 
-/* ---- habits ---- */
-
-static void recall(struct vpmm_serving *serving)
-{
-    uint64_t layout = vpmm_habit_layout(serving->heap);
-    bool is_slab = serving->request->is_slab;
-    serving->habit_key =
-        vpmm_habit_key(layout, serving->want.owner.stream_id, serving->want.pages, is_slab);
-    serving->habit = vpmm_habit_find(serving->heap->habits, serving->habit_key);
-    serving->want.owner.mark = vpmm_habit_mark(serving->habit_key, is_slab);
-}
-
-static void remember(const struct vpmm_serving *serving, uint64_t address)
-{
-    if (address != serving->habit)
-        vpmm_habit_keep(serving->heap->habits, serving->habit_key, address);
-    vpmm_hint_xor(&serving->heap->layout, serving->want.owner.mark);
-}
-
 /* The owner of what is served, but for its id. */
 static struct vpmm_owner owner_of(const struct vpmm_heap *heap, const struct vpmm_request *request)
 {
@@ -105,7 +86,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     uint64_t pages = pages_of(heap, request);
     if (!pages)
         return VPMM_INVALID;
-    if (serve_from_lane(heap, pages, request, address_out)) {
+    if (!request->was_asked && serve_from_lane(heap, pages, request, address_out)) {
         vpmm_atomic_add(&heap->late_hits, 1);
         mark(heap, request);
         return VPMM_OK;
@@ -130,10 +111,13 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         serving.want.follows[i] = serving.view.follower.points[i].stream_id;
 
     vpmm_lanes_note_stream(heap, serving.view.follower.stream_id);
-    recall(&serving);
+    serving.recalled =
+        vpmm_heap_recall(heap, serving.want.owner.stream_id, pages, request->is_slab);
+    serving.want.owner.mark = serving.recalled.mark;
     enum vpmm_status status = vpmm_ladder_climb(&serving, address_out);
     if (!status) {
-        remember(&serving, *address_out);
+        vpmm_heap_remember(heap, &serving.recalled, *address_out);
+        vpmm_hint_xor(&heap->layout, serving.recalled.mark);
         mark(heap, request);
         vpmm_heap_note_waste(heap);
     }

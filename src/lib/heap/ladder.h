@@ -11,8 +11,7 @@ struct vpmm_serving {
     const struct vpmm_request *request;
     struct vpmm_request_view view;
     struct vpmm_want want;
-    uint64_t habit_key;
-    uint64_t habit;       /* the address, or 0 */
+    struct vpmm_recalled recalled;
     bool is_limited;      /* the limit refused it, once or more often */
     bool is_worth_a_wait; /* the shortage's first rung: what is pending might make it up */
     struct vpmm_served served;

@@ -10,12 +10,12 @@
 /* With the lock. */
 static enum vpmm_status fit_as_usual(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    if (!serving->habit)
+    if (!serving->recalled.address)
         return VPMM_NOT_FOUND;
     enum vpmm_status status =
-        vpmm_pool_serve_at(serving->heap->pool, &serving->want, serving->habit);
+        vpmm_pool_serve_at(serving->heap->pool, &serving->want, serving->recalled.address);
     if (!status)
-        *address_out = serving->habit;
+        *address_out = serving->recalled.address;
     /* A fit may do with less metadata. */
     return status == VPMM_NO_METADATA ? VPMM_NOT_FOUND : status;
 }
@@ -51,12 +51,12 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
 enum vpmm_status vpmm_rung_habit(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    if (!serving->habit)
+    if (!serving->recalled.address)
         return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
-    enum vpmm_status status = vpmm_lane_serve(heap, &serving->want, serving->habit);
+    enum vpmm_status status = vpmm_lane_serve(heap, &serving->want, serving->recalled.address);
     if (status == VPMM_OK)
-        *address_out = serving->habit;
+        *address_out = serving->recalled.address;
     else
         status = fit_as_usual(serving, address_out);
     vpmm_heap_check(heap);
@@ -154,8 +154,8 @@ enum vpmm_status vpmm_rung_follow(struct vpmm_serving *serving, uint64_t *addres
 enum vpmm_status vpmm_rung_settle(struct vpmm_serving *serving, uint64_t *address_out)
 {
     (void)vpmm_heap_settle(serving->heap);
-    return serving->habit ? vpmm_rung_habit(serving, address_out)
-                          : vpmm_serving_fit(serving, address_out);
+    return serving->recalled.address ? vpmm_rung_habit(serving, address_out)
+                                     : vpmm_serving_fit(serving, address_out);
 }
 
 /* Whether the memory pool wants no block reused because its work was seen to be complete: only what

@@ -344,8 +344,7 @@ struct vpmm_removal {
 size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                               struct vpmm_removal *removals_out, size_t room);
 
-/* Takes up to `room` quarantined ranges for another try at their unmap, and marks them busy.
- * Returns how many. */
+/* Takes up to `room` quarantined ranges for another unmap, and marks them busy. Their number. */
 size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *removals_out,
                                   size_t room);
 
@@ -379,8 +378,9 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
 
 /* Any thread; without the lock, a copy whose fields may be of slightly different moments. */
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out);
-/* Some of them, for those who need no more. */
+/* Some of them, for those who need no more. Owned: by live and by cached regions. */
 void vpmm_pool_live(const struct vpmm_pool *pool, uint64_t *pages_out, uint64_t *bytes_out);
+uint64_t vpmm_pool_owned_pages(const struct vpmm_pool *pool);
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool);
 uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool);
 

@@ -170,6 +170,11 @@ void vpmm_pool_live(const struct vpmm_pool *pool, uint64_t *pages_out, uint64_t 
     *bytes_out = vpmm_atomic_load(&pool->counters.live_bytes) + cached.live_bytes;
 }
 
+uint64_t vpmm_pool_owned_pages(const struct vpmm_pool *pool)
+{
+    return vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_LIVE]);
+}
+
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool)
 {
     return vpmm_atomic_load(&pool->counters.held_pages);

@@ -92,26 +92,29 @@ static VPMM_INLINE struct answer serve(struct vpmm_call *call, struct vpmm_route
 }
 
 /* The shortest way there is. A capture keeps the router from knowing the stream. */
-static VPMM_INLINE bool serve_warm(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                                   vpmm_stream_handle stream)
+static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_call *call, CUdeviceptr *address_out,
+                                               size_t bytes, vpmm_stream_handle stream)
 {
     struct vpmm_router *router = address_out ? vpmm_enter_served() : NULL;
     uint64_t address;
     if (!router)
-        return false;
-    bool is_served = vpmm_router_malloc_warm(router, bytes, stream, &address);
+        return VPMM_NOT_READY;
+    enum vpmm_status status = vpmm_router_malloc_warm(router, bytes, stream, &address);
     vpmm_leave();
-    if (is_served) {
+    if (!status) {
         *address_out = address;
         vpmm_call_route(call, VPMM_ROUTE_POOL, stream);
     }
-    return is_served;
+    return status;
 }
 
+/* `warm` is what serve_warm answered; NOT_READY where it was not asked. */
 static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                                 CUmemoryPool named, vpmm_stream_handle stream)
+                                 CUmemoryPool named, vpmm_stream_handle stream,
+                                 enum vpmm_status warm)
 {
-    struct vpmm_route_request request = {.bytes = bytes, .is_async = true, .stream = stream};
+    struct vpmm_route_request request = {
+        .bytes = bytes, .is_async = true, .stream = stream, .was_asked = warm == VPMM_NOT_FOUND};
     return serve(call, request, named, address_out);
 }
 
@@ -240,9 +243,10 @@ static VPMM_INLINE CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *
                                            size_t bytes, CUstream stream)
 {
     vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_LEGACY);
-    if (serve_warm(call, address_out, bytes, handle))
+    enum vpmm_status warm = serve_warm(call, address_out, bytes, handle);
+    if (!warm)
         return CUDA_SUCCESS;
-    struct answer answer = serve_async(call, address_out, bytes, NULL, handle);
+    struct answer answer = serve_async(call, address_out, bytes, NULL, handle, warm);
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -258,9 +262,10 @@ static VPMM_INLINE CUresult allocate_async_ptsz(struct vpmm_call *call, CUdevice
                                                 size_t bytes, CUstream stream)
 {
     vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD);
-    if (serve_warm(call, address_out, bytes, handle))
+    enum vpmm_status warm = serve_warm(call, address_out, bytes, handle);
+    if (!warm)
         return CUDA_SUCCESS;
-    struct answer answer = serve_async(call, address_out, bytes, NULL, handle);
+    struct answer answer = serve_async(call, address_out, bytes, NULL, handle, warm);
     if (answer.is_final)
         return answer.result;
     CUresult result;
@@ -276,7 +281,7 @@ ALLOCATES(cuMemAllocAsync_ptsz, (CUdeviceptr * address_out, size_t bytes, CUstre
 static struct answer serve_from(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
                                 CUmemoryPool pool, vpmm_stream_handle stream)
 {
-    return serve_async(call, pool ? address_out : NULL, bytes, pool, stream);
+    return serve_async(call, pool ? address_out : NULL, bytes, pool, stream, VPMM_NOT_READY);
 }
 
 static VPMM_INLINE CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out,

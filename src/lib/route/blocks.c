@@ -87,29 +87,33 @@ VPMM_NOINLINE static enum vpmm_free_answer free_slowly(struct vpmm_router *route
     return answer;
 }
 
-/* Where small blocks are served. `stream` NULL where none is known. */
-VPMM_NOINLINE static enum vpmm_free_answer
-free_cold_beside_parts(struct vpmm_router *router, uint64_t address, vpmm_stream_handle handle,
-                       const struct vpmm_stream *stream, enum vpmm_status *status_out)
+/* Of whole pages. `stream` NULL where none is known. */
+static VPMM_INLINE enum vpmm_free_answer free_pages(struct vpmm_router *router,
+                                                    struct vpmm_heap *heap, uint64_t address,
+                                                    vpmm_stream_handle handle,
+                                                    const struct vpmm_stream *stream,
+                                                    enum vpmm_status *status_out)
 {
-    uint32_t i = 0, n = vpmm_atomic_load(&router->n_heaps);
-    while (i < n && !vpmm_heap_holds(vpmm_atomic_load(&router->heaps[i]), address))
-        i++;
-    if (i == n)
-        return VPMM_FREE_NOT_OURS;
-    struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
-    struct vpmm_small *small = router->smalls[i];
-    if (stream && small) {
-        enum vpmm_status status = vpmm_small_free(small, address, stream, status_out);
-        if (status != VPMM_INVALID)
-            return status ? VPMM_FREE_NOT_OURS : VPMM_FREED;
-    }
     if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
         return VPMM_FREED;
     return free_slowly(router, heap, address, handle, true, status_out);
 }
 
-/* A slab knows its addresses, so the heap is not looked for first. */
+/* A block of that layer, the `i`th, which could not free it at once. */
+VPMM_NOINLINE static enum vpmm_free_answer free_part_slowly(struct vpmm_router *router, uint32_t i,
+                                                            uint64_t address,
+                                                            vpmm_stream_handle handle,
+                                                            const struct vpmm_stream *stream,
+                                                            enum vpmm_status *status_out)
+{
+    if (!stream)
+        return free_slowly(router, vpmm_atomic_load(&router->heaps[i]), address, handle, true,
+                           status_out);
+    enum vpmm_status status = vpmm_small_free(router->smalls[i], address, stream, status_out);
+    return status ? VPMM_FREE_NOT_OURS : VPMM_FREED;
+}
+
+/* Where small blocks are served. A slab knows its addresses, so the heap is looked for last. */
 VPMM_NOINLINE static enum vpmm_free_answer free_beside_parts(struct vpmm_router *router,
                                                              uint64_t address,
                                                              vpmm_stream_handle handle,
@@ -119,10 +123,15 @@ VPMM_NOINLINE static enum vpmm_free_answer free_beside_parts(struct vpmm_router 
     const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
     for (uint32_t i = 0; i < n && (stream || !handle); i++) {
         struct vpmm_small *small = router->smalls[i];
-        if (small && vpmm_small_free_warm(small, address, stream))
-            return VPMM_FREED;
+        enum vpmm_status status =
+            small ? vpmm_small_free_warm(small, address, stream) : VPMM_INVALID;
+        if (status != VPMM_INVALID)
+            return status ? free_part_slowly(router, i, address, handle, stream, status_out)
+                          : VPMM_FREED;
     }
-    return free_cold_beside_parts(router, address, handle, stream, status_out);
+    struct vpmm_heap *heap = heap_among(router, n, address);
+    return heap ? free_pages(router, heap, address, handle, stream, status_out)
+                : VPMM_FREE_NOT_OURS;
 }
 
 enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t address,
@@ -133,9 +142,7 @@ enum vpmm_free_answer vpmm_router_free(struct vpmm_router *router, uint64_t addr
     if (!heap)
         return n ? VPMM_FREE_NOT_OURS : free_beside_parts(router, address, handle, status_out);
     const struct vpmm_stream *stream = handle ? vpmm_order_recall(router->order, handle) : NULL;
-    if (stream && vpmm_heap_free_cached(heap, address, stream, status_out))
-        return VPMM_FREED;
-    return free_slowly(router, heap, address, handle, true, status_out);
+    return free_pages(router, heap, address, handle, stream, status_out);
 }
 
 enum vpmm_free_answer vpmm_router_free_anyhow(struct vpmm_router *router, uint64_t address,

@@ -202,7 +202,8 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
                                         request->is_async ? &caller.stream : NULL,
                                         request->is_async ? caller.mempool : NULL,
                                         request->served_out,
-                                        false};
+                                        false,
+                                        request->was_asked};
     if (wanted.mempool && !vpmm_heap_mempool_has_room(heap, wanted.mempool, request->bytes))
         return VPMM_ROUTE_POOL_LIMIT;
     bool is_part = vpmm_router_is_part(router, vpmm_heap_device(heap), request->bytes);
@@ -222,25 +223,30 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
     return route;
 }
 
-/* Decided as `serve` would, from what is known already. `named` NULL: the device's current one. */
-static VPMM_INLINE bool serve_warm(struct vpmm_router *router, uint64_t bytes,
-                                   vpmm_stream_handle handle, struct vpmm_mempool *named,
-                                   int pool_device, uint64_t *address_out)
+/* Decided as `serve` would, from what is known already. `named` NULL: the device's current one.
+ * NOT_FOUND: of a request that only has to be served from elsewhere. */
+static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_router *router, uint64_t bytes,
+                                               vpmm_stream_handle handle,
+                                               struct vpmm_mempool *named, int pool_device,
+                                               uint64_t *address_out)
 {
     const struct vpmm_stream *stream = vpmm_order_recall(router->order, handle);
     if (!stream)
-        return false;
+        return VPMM_NOT_READY;
     int number = vpmm_context_device(stream->context);
     struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
     struct vpmm_mempool *mempool = named ? named : vpmm_atomic_load(&device->current);
     if (!heap || !mempool || mempool->limit_bytes || (named && pool_device != number))
-        return false;
-    const struct vpmm_request wanted = {bytes, stream->context, stream, mempool, NULL, false};
+        return VPMM_NOT_READY;
+    const struct vpmm_request wanted = {
+        .bytes = bytes, .context = stream->context, .stream = stream, .mempool = mempool};
     if (bytes < device->whole_bytes || vpmm_router_is_part(router, number, bytes))
         return !named && bytes >= device->threshold_bytes &&
-               vpmm_router_malloc_part_warm(router, &wanted, number, address_out);
-    return vpmm_heap_malloc_cached(heap, &wanted, address_out);
+                       vpmm_router_malloc_part_warm(router, &wanted, number, address_out)
+                   ? VPMM_OK
+                   : VPMM_NOT_READY;
+    return vpmm_heap_malloc_cached(heap, &wanted, address_out) ? VPMM_OK : VPMM_NOT_FOUND;
 }
 
 bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes)
@@ -260,7 +266,7 @@ bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
     int number = vpmm_context_device(context);
     const struct device *device = &router->devices[number];
     struct vpmm_heap *heap = vpmm_atomic_load(&device->heap);
-    const struct vpmm_request wanted = {bytes, context, NULL, NULL, NULL, false};
+    const struct vpmm_request wanted = {.bytes = bytes, .context = context};
     if (!heap || !vpmm_router_is_part(router, number, bytes) || bytes < device->threshold_bytes ||
         !vpmm_router_malloc_part_warm(router, &wanted, number, address_out))
         return false;
@@ -268,19 +274,20 @@ bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
     return true;
 }
 
-bool vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes, vpmm_stream_handle stream,
-                             uint64_t *address_out)
+enum vpmm_status vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes,
+                                         vpmm_stream_handle stream, uint64_t *address_out)
 {
-    return !vpmm_router_is_small(router, bytes) &&
-           serve_warm(router, bytes, stream, NULL, 0, address_out);
+    return vpmm_router_is_small(router, bytes)
+               ? VPMM_NOT_READY
+               : serve_warm(router, bytes, stream, NULL, 0, address_out);
 }
 
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out)
 {
     if (request->mempool && !vpmm_router_is_small(router, request->bytes) &&
-        serve_warm(router, request->bytes, request->stream, request->mempool, request->pool_device,
-                   address_out))
+        !serve_warm(router, request->bytes, request->stream, request->mempool, request->pool_device,
+                    address_out))
         return VPMM_ROUTE_POOL;
     /* A thread that is cancelled in there would leave counts that others wait for. */
     bool could_be_cancelled = vpmm_cancel_hold();

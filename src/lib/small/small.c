@@ -26,6 +26,12 @@ static uint64_t less(uint64_t whole, uint64_t part)
     return whole > part ? whole - part : 0;
 }
 
+static uint64_t live_bytes(const struct vpmm_rack *rack)
+{
+    uint64_t bytes = vpmm_atomic_load(&rack->n_bytes);
+    return less(bytes, vpmm_atomic_load(&rack->returned_bytes));
+}
+
 static void add_rack(const struct vpmm_rack *rack, struct vpmm_small_figures *figures)
 {
     uint64_t n_mallocs = vpmm_atomic_load(&rack->n_mallocs);
@@ -33,8 +39,7 @@ static void add_rack(const struct vpmm_rack *rack, struct vpmm_small_figures *fi
     uint64_t n_warm = less(n_mallocs, vpmm_atomic_load(&rack->n_cold));
     uint64_t pages = vpmm_atomic_load(&rack->n_pages);
     uint64_t n_returned = vpmm_atomic_load(&rack->n_returned);
-    uint64_t bytes = vpmm_atomic_load(&rack->n_bytes);
-    bytes = less(bytes, vpmm_atomic_load(&rack->returned_bytes));
+    uint64_t bytes = live_bytes(rack);
     figures->slabs += vpmm_atomic_load(&rack->n_slabs);
     figures->pages += pages;
     figures->blocks += less(n_mallocs, n_frees + n_returned + vpmm_atomic_load(&rack->n_ended));
@@ -60,9 +65,14 @@ void vpmm_small_figures(const struct vpmm_small *small, struct vpmm_small_figure
 
 static uint64_t used_bytes(void *self)
 {
-    struct vpmm_small_figures figures;
-    vpmm_small_figures(self, &figures);
-    return figures.async_bytes;
+    const struct vpmm_small *small = self;
+    uint32_t n = vpmm_atomic_load(&small->n_racks);
+    uint64_t sum = 0;
+    for (uint32_t i = 1; i <= n; i++) {
+        const struct vpmm_rack *rack = vpmm_rack_at(small, i);
+        sum += rack->is_async ? live_bytes(rack) : 0;
+    }
+    return sum;
 }
 
 /* ---- its beginning and end ---- */

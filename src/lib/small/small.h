@@ -68,9 +68,10 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_small_free(struct vpmm_small *small, uint6
                                                  const struct vpmm_stream *stream,
                                                  enum vpmm_status *wait_out);
 /* The same where nothing is waited for and nothing recorded: no driver, and no lock but one that
- * requests of the same stream or context take. False: nothing was done, vpmm_small_free has to. */
-bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
-                          const struct vpmm_stream *stream);
+ * requests of the same stream or context take. INVALID: no slab holds `address`. NOT_READY: nothing
+ * was done, vpmm_small_free has to. */
+enum vpmm_status vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
+                                      const struct vpmm_stream *stream);
 /* Frees it where nobody can tell on which stream: it is used again when all work of all contexts is
  * complete. False: there is none (driver). */
 bool vpmm_small_free_unknown(struct vpmm_small *small, uint64_t address);

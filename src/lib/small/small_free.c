@@ -200,18 +200,10 @@ VPMM_NOINLINE static bool free_batched(struct vpmm_small *small, struct vpmm_sla
     return piece != NULL;
 }
 
-bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
-                          const struct vpmm_stream *stream)
+/* The same where the slab is of the stream's own rack, or of the context's. */
+static VPMM_INLINE bool free_own(struct vpmm_slab *slab, struct vpmm_rack *rack, uint64_t address,
+                                 const struct vpmm_stream *stream)
 {
-    if (!stream && small->params.free_waits)
-        return false;
-    struct vpmm_slab *slab = vpmm_slab_guess(small, address);
-    struct vpmm_rack *rack = slab ? vpmm_slab_rack(slab) : NULL;
-    if (!rack || (stream ? vpmm_order_marks_free(small->order, stream)
-                         : rack->is_async || vpmm_heap_is_tight(small->heap)))
-        return false;
-    if (stream && vpmm_atomic_load(&rack->id) != stream->id)
-        return free_batched(small, slab, address, stream);
     if (!vpmm_latch_try(&rack->latch, VPMM_RANK_RACK))
         return false;
     /* While its rack's latch is held, the slab stays. */
@@ -221,6 +213,22 @@ bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
     bool is_freed = piece && (stream ? put_hot(rack, piece, address) : put_batched(rack, piece));
     vpmm_rack_give(rack);
     return is_freed;
+}
+
+enum vpmm_status vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
+                                      const struct vpmm_stream *stream)
+{
+    struct vpmm_slab *slab = vpmm_slab_guess(small, address);
+    struct vpmm_rack *rack = slab ? vpmm_slab_rack(slab) : NULL;
+    if (!rack)
+        return VPMM_INVALID;
+    if (stream ? vpmm_order_marks_free(small->order, stream)
+               : small->params.free_waits || rack->is_async || vpmm_heap_is_tight(small->heap))
+        return VPMM_NOT_READY;
+    bool is_elsewhere = stream && vpmm_atomic_load(&rack->id) != stream->id;
+    bool is_freed = is_elsewhere ? free_batched(small, slab, address, stream)
+                                 : free_own(slab, rack, address, stream);
+    return is_freed ? VPMM_OK : VPMM_NOT_READY;
 }
 
 /* Nobody can tell what the piece waits for where there is no fence: it stays as it is for ever. */

@@ -12,24 +12,26 @@
 
 #define PAGE (16 * MIB)
 
+/* Keys of the same sets. */
+#define KEY(i) ((uint64_t)(i) << 40)
+
 static void a_set_keeps_as_many_as_it_has_ways(void **state)
 {
     (void)state;
     struct fixture f;
     fixture_setup_eager(&f);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        vpmm_habit_keep(f.heap->habits, i * VPMM_HABIT_SETS, i * PAGE);
+        vpmm_habit_keep(f.heap->habits, KEY(i), i * PAGE);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS), i * PAGE);
-    vpmm_habit_keep(f.heap->habits, 2 * VPMM_HABIT_SETS, 9 * PAGE);
+        assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(i)), i * PAGE);
+    vpmm_habit_keep(f.heap->habits, KEY(2), 9 * PAGE);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS),
-                         (i == 2 ? 9 : i) * PAGE);
+        assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(i)), (i == 2 ? 9 : i) * PAGE);
     vpmm_habit_keep(f.heap->habits, 0, 7 * PAGE);
     assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 7 * PAGE);
     unsigned n_left = 0;
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        n_left += vpmm_habit_find(f.heap->habits, i * VPMM_HABIT_SETS) != 0;
+        n_left += vpmm_habit_find(f.heap->habits, KEY(i)) != 0;
     assert_int_equal(n_left, VPMM_HABIT_WAYS - 1);
     fixture_teardown(&f);
 }
@@ -51,20 +53,37 @@ static void a_round_of_thousands_loses_none(void **state)
     fixture_teardown(&f);
 }
 
-static void halves_of_two_habits_are_none(void **state)
+/* Any address that the driver gives comes back as it is, and no other is kept. */
+static void an_address_comes_back_whole(void **state)
+{
+    (void)state;
+    static const uint64_t kept[] = {UINT64_C(0x10000), UINT64_C(0x302000000),
+                                    UINT64_C(0x7fffffff0000), UINT64_C(0xffffffffff0000)};
+    static const uint64_t lost[] = {UINT64_C(0x8000), UINT64_C(0x302001000),
+                                    UINT64_C(0x100000000000000)};
+    struct fixture f;
+    fixture_setup_eager(&f);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        vpmm_habit_keep(f.heap->habits, KEY(i + 1), kept[i]);
+        assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(i + 1)), kept[i]);
+    }
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        vpmm_habit_keep(f.heap->habits, KEY(9), lost[i]);
+        assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(9)), 0);
+    }
+    fixture_teardown(&f);
+}
+
+static void a_key_finds_no_habit_of_another(void **state)
 {
     (void)state;
     struct fixture f;
     fixture_setup_eager(&f);
     assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 0);
-    vpmm_habit_keep(f.heap->habits, 5, 3 * PAGE);
-    vpmm_habit_keep(f.heap->habits, 5 + VPMM_HABIT_SETS, 4 * PAGE);
-    struct vpmm_habit *set = &f.heap->habits[5 * VPMM_HABIT_WAYS];
-    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++)
-        if (vpmm_atomic_load(&set[i].address) == 3 * PAGE)
-            vpmm_atomic_store(&set[i].address, 4 * PAGE);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 5), 0);
-    assert_int_equal(vpmm_habit_find(f.heap->habits, 5 + VPMM_HABIT_SETS), 4 * PAGE);
+    vpmm_habit_keep(f.heap->habits, KEY(5), 3 * PAGE);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(6)), 0);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, 0), 0);
+    assert_int_equal(vpmm_habit_find(f.heap->habits, KEY(5)), 3 * PAGE);
     fixture_teardown(&f);
 }
 
@@ -89,7 +108,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_set_keeps_as_many_as_it_has_ways),
         cmocka_unit_test(a_round_of_thousands_loses_none),
-        cmocka_unit_test(halves_of_two_habits_are_none),
+        cmocka_unit_test(an_address_comes_back_whole),
+        cmocka_unit_test(a_key_finds_no_habit_of_another),
         cmocka_unit_test(slabs_change_no_habit_of_the_program),
     };
     return cmocka_run_group_tests_name("heap/habit_table", tests, NULL, NULL);

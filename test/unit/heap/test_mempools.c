@@ -140,6 +140,20 @@ static void the_highest_is_seen_also_where_lanes_serve(void **state)
     assert_int_equal(USED_HIGH(&standard), 8);
 }
 
+/* Also of a block that is smaller than all that was reserved before. */
+static void the_highest_begins_anew_where_no_lane_serves(void **state)
+{
+    (void)state;
+    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    fixture_free(&f, take(&standard, 16, s), s);
+    vpmm_heap_mempool_reset_used(f.heap, &standard);
+    uint64_t hits = fixture_hits(&f);
+    fixture_free(&f, take(&standard, 8, s), s);
+    assert_int_equal(fixture_hits(&f), hits);
+    assert_int_equal(USED_HIGH(&standard), 8);
+    assert_int_equal(RESERVED_HIGH(&standard), 16);
+}
+
 static void of_many_lanes_what_is_used_is_right(void **state)
 {
     (void)state;
@@ -314,6 +328,7 @@ int main(void)
         TEST(each_block_counts_to_its_own),
         TEST(a_lane_serves_all_of_them),
         TEST(the_highest_is_seen_also_where_lanes_serve),
+        TEST(the_highest_begins_anew_where_no_lane_serves),
         TEST(of_many_lanes_what_is_used_is_right),
         TEST(what_is_reserved),
         TEST(trimming_gives_back_to_the_device),

@@ -45,8 +45,8 @@ enum vpmm_status vpmm_small_free(struct vpmm_small *small, uint64_t address,
     abort();
 }
 
-bool vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
-                          const struct vpmm_stream *stream)
+enum vpmm_status vpmm_small_free_warm(struct vpmm_small *small, uint64_t address,
+                                      const struct vpmm_stream *stream)
 {
     (void)small, (void)address, (void)stream;
     abort();

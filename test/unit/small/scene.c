@@ -98,7 +98,7 @@ enum vpmm_status scene_try_free(struct scene *scene, uint64_t address, CUstream 
     enum vpmm_status waited = VPMM_OK, status = VPMM_OK;
     if (handle)
         stream = resolve(scene, handle);
-    if (!handle || !vpmm_small_free_warm(scene->small, address, &stream))
+    if (!handle || vpmm_small_free_warm(scene->small, address, &stream))
         status = vpmm_small_free(scene->small, address, handle ? &stream : NULL, &waited);
     scene_audit(scene);
     return status ? status : waited;

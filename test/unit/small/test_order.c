@@ -185,7 +185,7 @@ static void a_free_after_the_record_is_not_covered_by_it(void **state)
     scene_free(&scene, first, NULL);
     SAME(first, scene_malloc(&scene, 1 * MIB, NULL));
     scene_work(&scene, here, second, 1 * MIB, &gate);
-    assert_true(vpmm_small_free_warm(scene.small, second, NULL) ||
+    assert_true(!vpmm_small_free_warm(scene.small, second, NULL) ||
                 scene_try_free(&scene, second, NULL) == VPMM_OK);
     uint64_t third = scene_malloc(&scene, 1 * MIB, NULL);
     assert_int_not_equal(second, third);
@@ -199,14 +199,14 @@ static void only_such_frees_are_warm(void **state)
     (void)state;
     uint64_t block = scene_malloc(&scene, 4096, NULL), other = scene_malloc(&scene, 4096, NULL);
     uint64_t of_stream = scene_malloc(&scene, 4096, here);
-    assert_false(vpmm_small_free_warm(scene.small, block, NULL));
+    SAME(VPMM_NOT_READY, vpmm_small_free_warm(scene.small, block, NULL));
     scene_free(&scene, block, NULL);
-    assert_false(vpmm_small_free_warm(scene.small, of_stream, NULL));
-    assert_false(vpmm_small_free_warm(scene.small, block, NULL));
-    assert_false(vpmm_small_free_warm(scene.small, other + 512, NULL));
-    assert_false(vpmm_small_free_warm(scene.small, 4096, NULL));
-    assert_true(vpmm_small_free_warm(scene.small, other, NULL));
-    assert_false(vpmm_small_free_warm(scene.small, other, NULL));
+    SAME(VPMM_NOT_READY, vpmm_small_free_warm(scene.small, of_stream, NULL));
+    SAME(VPMM_NOT_READY, vpmm_small_free_warm(scene.small, block, NULL));
+    SAME(VPMM_NOT_READY, vpmm_small_free_warm(scene.small, other + 512, NULL));
+    SAME(VPMM_INVALID, vpmm_small_free_warm(scene.small, 4096, NULL));
+    SAME(VPMM_OK, vpmm_small_free_warm(scene.small, other, NULL));
+    SAME(VPMM_NOT_READY, vpmm_small_free_warm(scene.small, other, NULL));
     scene_free(&scene, of_stream, here);
 }
 

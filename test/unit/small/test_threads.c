@@ -87,7 +87,7 @@ static void give(struct worker *worker, const struct parcel *parcel)
     mark(parcel, 1, 0);
     bool is_async = draw(worker, 4) != 0;
     const struct vpmm_stream *known = is_async ? &stream : NULL;
-    MUST(vpmm_small_free_warm(scene.small, parcel->address, known) ||
+    MUST(!vpmm_small_free_warm(scene.small, parcel->address, known) ||
          !vpmm_small_free(scene.small, parcel->address, known, &waited));
     MUST(!waited);
     /* INVALID: the free has emptied the slab, and nothing there is small any more. */
