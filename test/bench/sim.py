@@ -77,7 +77,7 @@ def rivals():
 
 def replay_once(program, name, trace, options):
     """One row a pass."""
-    command = [program, "replay", "--on", "sim", "--json", "--passes", str(PASSES), *options, "-"]
+    command = [program, "replay", "--on", "sim", "--json", "--passes", str(PASSES), "--min-size", "2M", *options, "-"]
     result = subprocess.run(command, input=trace, stdout=subprocess.PIPE, check=False)
     if result.returncode:
         sys.exit(f"vpmm replay ended with status {result.returncode} on {name}")

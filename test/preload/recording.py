@@ -92,7 +92,7 @@ class Calls(Recording):
             self.assertEqual(live_bytes(trace), 3 * MIB)
 
     def test_who_served_it(self):
-        for more, small, last in ({}, ["fit", "fit"], "habit"), (PAGES, ["small", "small"], "cache"):
+        for more, small, last in ({}, ["grow", "grow"], "habit"), (PAGES, ["small", "small"], "cache"):
             _, trace = self.traced("calls", **more)
             self.assertEqual([entry.path for entry in trace.of("malloc")],
                              ["grow", "grow", "cache", "cache", "fit", "fit", "other", "fit", *small, "large", "large",

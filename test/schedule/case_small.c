@@ -38,7 +38,7 @@ static enum vpmm_status free_on(uint64_t block, int stream)
 {
     enum vpmm_status waited;
     const struct vpmm_stream *known = stream ? &world->stage->streams[stream] : NULL;
-    if (known && vpmm_small_free_warm(world->small, block, known))
+    if (known && !vpmm_small_free_warm(world->small, block, known))
         return VPMM_OK;
     return vpmm_small_free(world->small, block, known, &waited);
 }
@@ -182,13 +182,13 @@ static void free_waiting_on_other(void)
 static void free_waiting_behind_work(void)
 {
     device_queue(world->stage->device, STREAM);
-    if (!vpmm_small_free_warm(world->small, world->waiting, NULL))
+    if (vpmm_small_free_warm(world->small, world->waiting, NULL))
         expect(!free_on(world->waiting, 0));
 }
 
 static void free_waiting_any(void)
 {
-    if (!vpmm_small_free_warm(world->small, world->waiting, NULL))
+    if (vpmm_small_free_warm(world->small, world->waiting, NULL))
         (void)free_on(world->waiting, 0);
 }
 

@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "recorder": ["base", "vpmm"],
     "trace": ["base", "recorder", "vpmm"],
     "report": ["base", "pool", "order", "heap", "small", "offload", "config", "observe", "route", "vpmm"],
-    "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "sim", "recorder", "trace"],
+    "replay": ["base", "driver/driver.h", "driver/cuda.h", "pool", "order", "heap", "small", "sim", "recorder", "trace"],
     "python": [],
     "api": ["vpmm"],
     "cli": ["base", "config", "observe", "report", "replay", "recorder", "trace", "vpmm"],
@@ -30,7 +30,7 @@ MAY_INCLUDE = {
 # The headers of a folder that others may see; base is all facade.
 FACADES = {
     "driver": ["driver.h", "cuda.h"],
-    "pool": ["pool.h", "pool_export.h", "surplus.h"],
+    "pool": ["pool.h", "pool_cache.h", "pool_export.h", "surplus.h"],
     "order": ["order.h", "order_program.h"],
     "heap": ["heap.h", "heap_parts.h"],
     "small": ["small.h"],

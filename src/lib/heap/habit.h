@@ -40,26 +40,19 @@ void vpmm_habits_finish(struct vpmm_heap *heap);
  * there are more, it asks for no habit and leaves none. */
 #define VPMM_HABIT_LANES 5u
 
-/* Of a layout, and of what a block adds to it: the part of slabs. Where these lie depends on what
- * the program asks for, and must not decide where that lies. */
-#define VPMM_HABIT_SLABS UINT64_C(0xffff)
-
 /* What a live block adds to the device's *layout*, the exclusive or of all of them: of the key of
  * its request, so that it is the same wherever the block lies. Each lane keeps what went through
- * it, the heap the rest. */
-static inline uint64_t vpmm_habit_mark(uint64_t key, bool is_slab)
+ * it, the heap the rest. Slabs add nothing: they lie apart. */
+static inline uint64_t vpmm_habit_mark(uint64_t key)
 {
     uint64_t mixed = key * UINT64_C(0x9e3779b97f4a7c15);
-    mixed ^= mixed >> 32;
-    return mixed & (is_slab ? VPMM_HABIT_SLABS : ~VPMM_HABIT_SLABS);
+    return mixed ^ mixed >> 32;
 }
 
 /* `stream_id` 0: cudaMalloc. */
-static inline uint64_t vpmm_habit_key(uint64_t layout, uint64_t stream_id, uint64_t pages,
-                                      bool is_slab)
+static inline uint64_t vpmm_habit_key(uint64_t layout, uint64_t stream_id, uint64_t pages)
 {
-    uint64_t known = is_slab ? ~layout : layout & ~VPMM_HABIT_SLABS;
-    uint64_t mixed = known ^ (stream_id * UINT64_C(0xd6e8feb86659fd93) + pages);
+    uint64_t mixed = layout ^ (stream_id * UINT64_C(0xd6e8feb86659fd93) + pages);
     mixed *= UINT64_C(0x94d049bb133111eb);
     return mixed ^ mixed >> 32;
 }

@@ -28,12 +28,12 @@ static uint64_t smallest_root_bytes(const struct vpmm_heap *heap, uint64_t pages
     return heap->params.root_bytes < twice || wanted > twice ? wanted : twice;
 }
 
-enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages)
+enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages, bool is_for_slabs)
 {
     const struct vpmm_driver *driver = heap->driver;
     uint64_t smallest = smallest_root_bytes(heap, pages);
     uint64_t bytes = heap->params.root_bytes / heap->page_bytes * heap->page_bytes;
-    if (bytes < smallest)
+    if (bytes < smallest || (is_for_slabs && bytes > 2 * heap->device_bytes))
         bytes = smallest;
     uint64_t address;
     enum vpmm_status status;
@@ -45,7 +45,8 @@ enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages)
     if (status)
         return status;
     vpmm_lock_take(&heap->lock);
-    status = vpmm_pool_add_root(heap->pool, address, bytes / heap->page_bytes);
+    status = (is_for_slabs ? vpmm_pool_add_slab_root
+                           : vpmm_pool_add_root)(heap->pool, address, bytes / heap->page_bytes);
     vpmm_lock_give(&heap->lock);
     if (status)
         (void)driver->address_free(driver->self, address, bytes);
@@ -111,7 +112,7 @@ static enum vpmm_status init(struct vpmm_heap *heap)
         return status;
     if (heap->params.limit_bytes)
         vpmm_pool_limit(heap->pool, heap->params.limit_bytes / heap->page_bytes);
-    status = vpmm_heap_add_root(heap, 1);
+    status = vpmm_heap_add_root(heap, 1, false);
     if (status) {
         vpmm_pool_destroy(heap->pool);
         return status;

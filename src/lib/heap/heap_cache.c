@@ -77,6 +77,12 @@ static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *
     return vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
 }
 
+/* As in struct vpmm_cached. */
+static inline uint64_t kind_of(uint64_t pages, bool is_slab)
+{
+    return pages | (is_slab ? VPMM_CACHED_IS_SLAB : 0);
+}
+
 /* Which of the lane's regions the request is to have, counted from 1; 0: none. Where the habit's is
  * not among them, the pool may have to put it together, and that is better than to break the habit.
  * What a stream frees comes before its later work; cudaMalloc needs it complete. */
@@ -137,7 +143,8 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     bool is_pending;
     const struct vpmm_recalled recalled =
         vpmm_heap_recall(heap, stream_id, pages, request->is_slab);
-    uint32_t i = search(heap, lane, pages, recalled.address, stream_id != 0, &is_pending);
+    uint32_t i = search(heap, lane, kind_of(pages, request->is_slab), recalled.address,
+                        stream_id != 0, &is_pending);
     if (i > 0) {
         *address_out = hand_out(heap, lane, i, request, stream_id, recalled.mark);
         note_hit(heap, request, &recalled, *address_out);
@@ -161,7 +168,7 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
         const struct vpmm_cached *cached = &lane->cached[i - 1];
         bool is_ordered =
             point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
-        if (cached->pages == pages && is_ordered &&
+        if (cached->pages == kind_of(pages, request->is_slab) && is_ordered &&
             (!recalled->address || cached->address == recalled->address))
             break;
     }
@@ -248,8 +255,11 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
     uint64_t turn = vpmm_order_turn(lane->track);
     if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
         return false;
-    lane->cached[lane->n++] = (struct vpmm_cached){
-        .address = address, .turn = turn, .number = live->number, .pages = (uint32_t)live->pages};
+    lane->cached[lane->n++] =
+        (struct vpmm_cached){.address = address,
+                             .turn = turn,
+                             .number = live->number,
+                             .pages = (uint32_t)kind_of(live->pages, live->is_slab)};
     vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     vpmm_lane_mark(lane, live->mark);

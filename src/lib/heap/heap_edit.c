@@ -114,7 +114,7 @@ static enum vpmm_status begin_with_plan(struct vpmm_heap *heap, const struct vpm
         vpmm_edit_end(heap);
         status = VPMM_OK;
         if (has_reaped)
-            status = vpmm_heap_add_root(heap, want ? want->pages : pages);
+            status = vpmm_heap_add_root(heap, want ? want->pages : pages, want && want->is_slab);
         else
             vpmm_heap_reap(heap);
         has_reaped = true;

@@ -142,8 +142,6 @@ void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fenc
 
 /* ---- heap_parts.c ---- */
 
-/* Has the keeper free the regions that nobody uses (driver; called without the lock). */
-void vpmm_heap_ask_keeper(struct vpmm_heap *heap);
 /* Pages that it may have to give once work is complete. No driver. */
 uint64_t vpmm_heap_keeper_pending(const struct vpmm_heap *heap);
 
@@ -169,7 +167,8 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap);
 void vpmm_heap_note_waste(struct vpmm_heap *heap);
 
 /* Reserves one more root for at least `pages` and gives it to the pool. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages);
+VPMM_MUST_CHECK enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages,
+                                                    bool is_for_slabs);
 
 /* ---- reap.c ---- */
 
@@ -221,11 +220,11 @@ static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vp
 static VPMM_INLINE struct vpmm_recalled
 vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
 {
-    if (vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
+    if (is_slab || vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
         return (struct vpmm_recalled){.is_kept = false};
-    uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages, is_slab);
-    return (struct vpmm_recalled){key, vpmm_habit_find(heap->habits, key),
-                                  vpmm_habit_mark(key, is_slab), true};
+    uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages);
+    return (struct vpmm_recalled){key, vpmm_habit_find(heap->habits, key), vpmm_habit_mark(key),
+                                  true};
 }
 /* It was served there. */
 static inline void vpmm_heap_remember(const struct vpmm_heap *heap,

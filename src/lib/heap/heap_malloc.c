@@ -101,6 +101,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(heap, request)};
     serving.want.number = vpmm_heap_reserve_ids(heap, 1);
     serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
+    serving.want.may_mix = !serving.want.may_spare;
+    serving.want.is_slab = request->is_slab;
     serving.want.owner.id = vpmm_heap_allocation_id(heap, serving.want.number);
     vpmm_request_view_init(&serving.view, heap->order, request->stream,
                            !request->mempool ||

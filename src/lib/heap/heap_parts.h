@@ -27,6 +27,8 @@ struct vpmm_keeper {
 };
 /* Copied; before any other thread has the heap. */
 void vpmm_heap_set_keeper(struct vpmm_heap *heap, const struct vpmm_keeper *keeper);
+/* Has the keeper, if there is one, give back what nobody uses (driver). */
+void vpmm_heap_ask_keeper(struct vpmm_heap *heap);
 
 /* Frees the live region that starts exactly at `address`: it is reused when `fence` is complete,
  * and all that its memory's last owner left pending. As long as the fence is not complete, it is in

@@ -86,8 +86,9 @@ enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t crea
 {
     serving->want.create_pages_max = create_pages_max;
     enum vpmm_status status = stitch(serving, address_out);
-    if (status == VPMM_NO_MEMORY && serving->want.may_spare) {
+    if ((status == VPMM_NO_MEMORY || status == VPMM_LIMITED) && !serving->want.may_mix) {
         serving->want.may_spare = false;
+        serving->want.may_mix = true;
         status = stitch(serving, address_out);
     }
     serving->is_limited |= status == VPMM_LIMITED;
@@ -134,7 +135,7 @@ static bool may_have_another(struct vpmm_serving *serving)
 enum vpmm_status vpmm_rung_spare(struct vpmm_serving *serving, uint64_t *address_out)
 {
     uint64_t address;
-    if (!may_have_another(serving) ||
+    if (serving->want.is_slab || !may_have_another(serving) ||
         vpmm_edit_plan(serving->heap, NULL, serving->want.pages, &address, NULL))
         return VPMM_NOT_FOUND;
     vpmm_heap_note_tightness(serving->heap);

@@ -7,7 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/lock.h"
-#include "pool/pool.h"
+#include "pool/pool_cache.h"
 
 struct vpmm_heap;
 struct vpmm_stream;
@@ -33,7 +33,9 @@ struct vpmm_track;
 /* In `pages` of what is left of a region after a request by habit took a part: such are for habits
  * alone, because others want to see all that is free side by side first. */
 #define VPMM_CACHED_IS_REST ((uint32_t)1 << 31)
-#define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_REST - 1)
+/* Of a slab: such are for slabs alone. */
+#define VPMM_CACHED_IS_SLAB ((uint32_t)1 << 30)
+#define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_SLAB - 1)
 
 struct vpmm_cached {
     uint64_t address;

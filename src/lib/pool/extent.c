@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Keeps the books of extents: where each is mapped, and which of these places is its home. Must not
  * forget an extent that an old address still shows. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include <assert.h>
@@ -37,6 +38,7 @@ void vpmm_extent_create(struct vpmm_pool *pool, uint32_t number, uint64_t handle
         .mappings = 1,
     };
     add_entry(pool, span->root, span->page, number);
+    pool->slab_pages += span->root->is_of_slabs ? span->pages : 0;
     vpmm_atomic_add(&pool->counters.extents, 1);
     uint64_t held = vpmm_atomic_add(&pool->counters.held_pages, span->pages) + span->pages;
     if (held > vpmm_atomic_load(&pool->counters.held_pages_peak))
@@ -58,6 +60,8 @@ void vpmm_extent_move_home(struct vpmm_pool *pool, uint32_t number, const struct
 {
     struct vpmm_extent *extent = vpmm_extent_record(pool, number);
     vpmm_harvest_unlist(pool, number);
+    pool->slab_pages -= pool->roots[extent->root].is_of_slabs ? extent->pages : 0;
+    pool->slab_pages += root->is_of_slabs ? extent->pages : 0;
     extent->page = VPMM_BITS(page, VPMM_PAGE_BITS);
     extent->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
 }
@@ -71,6 +75,7 @@ static void destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t pag
     pool->fixed_extents -= vpmm_extent_record(pool, number)->is_fixed;
     vpmm_harvest_unlist(pool, number);
     drop_entry(pool, root, page);
+    pool->slab_pages -= root->is_of_slabs ? pages : 0;
     vpmm_table_give(&pool->extents, number);
     vpmm_atomic_sub(&pool->counters.extents, 1);
     vpmm_atomic_sub(&pool->counters.held_pages, pages);

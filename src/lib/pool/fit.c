@@ -31,15 +31,15 @@ static bool is_better(const struct vpmm_pool *pool, uint32_t number, uint32_t th
            vpmm_atomic_load(&a->address) < vpmm_atomic_load(&b->address);
 }
 
-/* The best of `best` and the usable regions that `stream` left pending. */
+/* The best of `best` and the usable regions of that kind that a stream left pending. */
 static uint32_t find_pending(const struct vpmm_pool *pool, const struct vpmm_want *want,
-                             uint64_t stream, uint32_t best)
+                             uint64_t owner_key, uint32_t best)
 {
-    uint32_t number = vpmm_index_fit(&pool->pending, stream, want->pages);
+    uint32_t number = vpmm_index_fit(&pool->pending, owner_key, want->pages);
     for (unsigned asked = 0; number && (asked < ASKED_MAX || want->asks_all); asked++) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (vpmm_region_stream(region) != stream || !is_better(pool, number, best))
+        if (vpmm_region_owner_key(region) != owner_key || !is_better(pool, number, best))
             return best;
         if (vpmm_region_is_usable(region, want->view))
             return number;
@@ -48,37 +48,49 @@ static uint32_t find_pending(const struct vpmm_pool *pool, const struct vpmm_wan
     return best;
 }
 
-static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want *want)
+/* In roots of one kind. */
+static uint32_t find_of_kind(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                             uint64_t kind)
 {
-    uint32_t best = vpmm_index_fit(&pool->complete, 0, want->pages);
+    uint64_t own = want->owner.stream_id;
+    uint32_t best = vpmm_index_fit(&pool->complete, kind, want->pages);
     if (!want->asks_all) {
         for (uint64_t i = 0; i < want->n_follows; i++)
-            best = find_pending(pool, want, want->follows[i], best);
-        return want->owner.stream_id ? find_pending(pool, want, want->owner.stream_id, best) : best;
+            best = find_pending(pool, want, want->follows[i] | kind, best);
+        return own ? find_pending(pool, want, own | kind, best) : best;
     }
     for (uint32_t number = vpmm_index_first(&pool->pending); number;) {
         VPMM_STEP();
-        uint64_t stream = vpmm_region_stream(vpmm_region_record(pool, number));
-        best = find_pending(pool, want, stream, best);
-        number =
-            vpmm_tree_first_from(&pool->pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
+        uint64_t key = vpmm_region_owner_key(vpmm_region_record(pool, number));
+        if ((key & VPMM_OF_SLABS) == kind)
+            best = find_pending(pool, want, key, best);
+        number = vpmm_tree_first_from(&pool->pending, (struct vpmm_tree_key){key, UINT64_MAX, 0});
     }
     return best;
 }
 
-/* The shortest run of usable neighbours around the largest regions that `stream` left pending, or,
- * UINT64_MAX, that any did. */
-static void find_run_of(const struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t stream,
-                        struct vpmm_span *run)
+static uint32_t find_region(const struct vpmm_pool *pool, const struct vpmm_want *want)
 {
-    struct vpmm_tree_key key = {stream, UINT64_MAX, 0};
+    uint32_t best = find_of_kind(pool, want, vpmm_want_kind(want, false));
+    return best || !vpmm_want_mixes(pool, want)
+               ? best
+               : find_of_kind(pool, want, vpmm_want_kind(want, true));
+}
+
+/* The shortest run of usable neighbours around the largest regions of that kind that a stream left
+ * pending, or, UINT64_MAX, that any did. */
+static void find_run_of(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                        uint64_t owner_key, struct vpmm_span *run)
+{
+    struct vpmm_tree_key key = {owner_key, UINT64_MAX, 0};
     uint32_t number = vpmm_tree_last_before(&pool->pending, key);
     for (unsigned i = 0; number && (i < RUNS_MAX || want->asks_all); i++) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
-        if (!want->asks_all && vpmm_region_stream(region) != stream)
+        if (!want->asks_all && vpmm_region_owner_key(region) != owner_key)
             return;
-        if (vpmm_region_is_usable(region, want->view)) {
+        bool is_of_kind = region->is_of_slabs == want->is_slab || vpmm_want_mixes(pool, want);
+        if (is_of_kind && vpmm_region_is_usable(region, want->view)) {
             struct vpmm_span found = vpmm_run_around(pool, number, want->view, REACH);
             if (found.pages >= want->pages && (!run->pages || found.pages < run->pages))
                 *run = found;
@@ -92,11 +104,11 @@ static bool find_run(const struct vpmm_pool *pool, const struct vpmm_want *want,
                      struct vpmm_span *run_out)
 {
     struct vpmm_span run = {.pages = 0};
-    uint64_t own = want->asks_all ? UINT64_MAX : want->owner.stream_id;
-    if (own)
-        find_run_of(pool, want, own, &run);
+    uint64_t kind = vpmm_want_kind(want, false), own = want->owner.stream_id;
+    if (want->asks_all || own)
+        find_run_of(pool, want, want->asks_all ? UINT64_MAX : own | kind, &run);
     for (uint64_t i = 0; i < want->n_follows && !want->asks_all; i++)
-        find_run_of(pool, want, want->follows[i], &run);
+        find_run_of(pool, want, want->follows[i] | kind, &run);
     if (run.pages)
         *run_out = run;
     return run.pages != 0;
@@ -127,7 +139,7 @@ static bool find_tiled(const struct vpmm_pool *pool, const struct vpmm_want *wan
 static bool find_whole(const struct vpmm_pool *pool, const struct vpmm_want *want,
                        struct vpmm_span *span_out)
 {
-    uint32_t number = vpmm_index_fit(&pool->complete, 0, want->pages);
+    uint32_t number = vpmm_index_fit(&pool->complete, vpmm_want_kind(want, false), want->pages);
     for (unsigned i = 0; number && i < WHOLE_REGIONS_MAX; i++) {
         if (find_tiled(pool, want, number, span_out))
             return true;

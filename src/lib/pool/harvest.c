@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists the extents that could be harvested, and walks over those that a request may have. An entry
  * may be out of date, so it must not be handed out before another look at its regions. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include "pool/pool_policy.h"
@@ -8,10 +9,12 @@
 #include <stddef.h>
 
 /* The groups of listed extents: those in complete regions alone, those that nobody has in order,
- * and one for the numbers of streams that come to the same; what is found is looked at again. */
+ * those in slab roots, and one for the numbers of streams that come to the same; what is found is
+ * looked at again. */
 #define GROUP_COMPLETE 0u
 #define GROUP_MIXED 1u
-#define GROUP_STREAMS 2u
+#define GROUP_SLABS 2u /* in slab roots */
+#define GROUP_STREAMS 3u
 #define GROUPS (1u << VPMM_GROUP_BITS)
 #define CLASS_BITS 6
 
@@ -68,6 +71,8 @@ bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *
         uint64_t region_end = region->page + vpmm_region_pages(region);
         number = region_end < end ? vpmm_region_at(root, region_end) : 0;
     }
+    if (root->is_of_slabs)
+        *group_out = GROUP_SLABS;
     return true;
 }
 
@@ -164,11 +169,12 @@ void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class)
     enter(walk, GROUP_COMPLETE);
 }
 
-/* Of the groups of the streams that the request comes after, the lowest above `group`; that itself:
- * there is none. */
-static unsigned next_followed(const struct vpmm_want *want, unsigned group)
+/* Of the groups of the streams that the request comes after, and of slabs where it may have some,
+ * the lowest above `group`; that itself: there is none. */
+static unsigned next_followed(const struct vpmm_pool *pool, const struct vpmm_want *want,
+                              unsigned group)
 {
-    unsigned best = group;
+    unsigned best = group < GROUP_SLABS && vpmm_want_mixes(pool, want) ? GROUP_SLABS : group;
     for (uint64_t i = 0; i <= want->n_follows; i++) {
         unsigned other = group_of(i ? want->follows[i - 1] : want->owner.stream_id);
         if (other != GROUP_MIXED && other > group && (best == group || other < best))
@@ -182,7 +188,7 @@ static unsigned next_followed(const struct vpmm_want *want, unsigned group)
 static bool enter_next_group(struct vpmm_harvest_walk *walk)
 {
     if (!walk->want->asks_all) {
-        unsigned followed = next_followed(walk->want, walk->group);
+        unsigned followed = next_followed(walk->pool, walk->want, walk->group);
         if (followed == walk->group)
             return false;
         enter(walk, followed);
@@ -196,7 +202,8 @@ static bool enter_next_group(struct vpmm_harvest_walk *walk)
         if (!number)
             return false;
         const struct vpmm_extent *extent = vpmm_extent_record(walk->pool, number);
-        if (vpmm_policy_class(extent->pages) == walk->class) {
+        bool is_for_it = extent->group != GROUP_SLABS || vpmm_want_mixes(walk->pool, walk->want);
+        if (is_for_it && vpmm_policy_class(extent->pages) == walk->class) {
             enter(walk, extent->group);
             return true;
         }
@@ -266,7 +273,8 @@ bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned cla
     unsigned other = 0;
     bool has_any = class_below(walk->pool, GROUP_COMPLETE, class, &best);
     unsigned group = GROUP_COMPLETE;
-    for (unsigned next; (next = next_followed(walk->want, group)) != group; group = next) {
+    for (unsigned next; (next = next_followed(walk->pool, walk->want, group)) != group;
+         group = next) {
         if (!class_below(walk->pool, next, class, &other))
             continue;
         best = has_any && best > other ? best : other;

@@ -5,10 +5,15 @@
 
 #include <stddef.h>
 
+/* So much, or one of so many parts of what is held, may lie in slab roots that nothing else may
+ * have, and as much in all of them before slabs may lie elsewhere. */
+#define APART_BYTES ((uint64_t)32 << 20)
+#define APART_SHARE 16u
+
 static struct vpmm_tree_key by_size(const void *record)
 {
     const struct vpmm_region *region = record;
-    return (struct vpmm_tree_key){vpmm_region_stream(region), vpmm_region_pages(region),
+    return (struct vpmm_tree_key){vpmm_region_owner_key(region), vpmm_region_pages(region),
                                   vpmm_atomic_load(&region->address)};
 }
 
@@ -120,6 +125,15 @@ static bool has_hole_at_right(const struct vpmm_pool *pool, const struct vpmm_re
            is_there(pool, vpmm_region_at(root, end), VPMM_REGION_HOLE, root, end, UINT64_MAX);
 }
 
+bool vpmm_want_mixes(const struct vpmm_pool *pool, const struct vpmm_want *want)
+{
+    uint64_t apart = want->is_slab ? pool->slab_pages : pool->slab_free_pages;
+    uint64_t most = vpmm_atomic_load(&pool->counters.held_pages) / APART_SHARE;
+    if (most < APART_BYTES / pool->params.page_bytes)
+        most = APART_BYTES / pool->params.page_bytes;
+    return want->may_mix || apart > most;
+}
+
 /* With the lock: no other thread writes it. */
 static void change_waiting(struct vpmm_pool *pool, uint64_t pages)
 {
@@ -131,6 +145,7 @@ static void add_free(struct vpmm_pool *pool, uint32_t number)
 {
     struct vpmm_region *region = vpmm_region_record(pool, number);
     region->is_growable = 0;
+    pool->slab_free_pages += region->is_of_slabs ? vpmm_region_pages(region) : 0;
     set_growable(pool, number, has_hole_at_right(pool, region));
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_insert(&pool->pending, number);
@@ -146,6 +161,7 @@ static void add_free(struct vpmm_pool *pool, uint32_t number)
 static void drop_free(struct vpmm_pool *pool, uint32_t number)
 {
     const struct vpmm_region *region = vpmm_region_record(pool, number);
+    pool->slab_free_pages -= region->is_of_slabs ? vpmm_region_pages(region) : 0;
     set_growable(pool, number, false);
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_remove(&pool->pending, number);

@@ -38,27 +38,34 @@ static void count_available(struct vpmm_pool *pool, const struct vpmm_want *want
     }
 }
 
-/* The hole to the right of `base`, or the best one where there is no base; 0 when it has not so
- * many pages. */
-static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *base,
-                          uint64_t pages)
-{
-    if (!base->pages)
-        return vpmm_index_fit(&pool->holes, 0, pages);
-    uint32_t number = vpmm_region_at(base->root, base->page + base->pages);
-    const struct vpmm_region *hole = vpmm_table_record(&pool->regions, number);
-    return vpmm_region_pages(hole) >= pages ? number : 0;
-}
-
 /* What a request allows. */
 struct bounds {
     uint64_t create_pages_max;
+    uint64_t kind; /* of the root that it is for */
+    bool mixes;    /* another one will do where that is full */
     bool is_whole; /* nothing is left of its last extent */
 };
 
-static struct bounds bounds_of(const struct vpmm_want *want)
+static struct bounds bounds_of(const struct vpmm_pool *pool, const struct vpmm_want *want)
 {
-    return (struct bounds){want->create_pages_max, want->owner.is_whole};
+    return (struct bounds){want->create_pages_max, vpmm_want_kind(want, false),
+                           vpmm_want_mixes(pool, want), want->owner.is_whole};
+}
+
+/* The hole to the right of `base`, or the best one where there is no base; 0 when it has not so
+ * many pages. */
+static uint32_t find_hole(const struct vpmm_pool *pool, const struct vpmm_span *base,
+                          const struct bounds *bounds, uint64_t pages)
+{
+    if (!base->pages) {
+        uint32_t best = vpmm_index_fit(&pool->holes, bounds->kind, pages);
+        return best || !bounds->mixes
+                   ? best
+                   : vpmm_index_fit(&pool->holes, bounds->kind ^ VPMM_OF_SLABS, pages);
+    }
+    uint32_t number = vpmm_region_at(base->root, base->page + base->pages);
+    const struct vpmm_region *hole = vpmm_table_record(&pool->regions, number);
+    return vpmm_region_pages(hole) >= pages ? number : 0;
 }
 
 /* How what is missing of a request of `pages` is created; `room` pages are left in the hole behind
@@ -87,10 +94,10 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
 {
     struct vpmm_harvest *harvest = &place->harvest;
     vpmm_policy_harvest(available, pages, !bounds->is_whole, harvest);
-    uint32_t hole = find_hole(pool, &place->base, pages + harvest->surplus);
+    uint32_t hole = find_hole(pool, &place->base, bounds, pages + harvest->surplus);
     if (!hole && harvest->surplus) {
         vpmm_policy_harvest(available, pages, false, harvest);
-        hole = find_hole(pool, &place->base, pages);
+        hole = find_hole(pool, &place->base, bounds, pages);
     }
     if (!hole)
         return false;
@@ -126,14 +133,14 @@ static bool build_on(const struct choice *choice, struct vpmm_place *place)
 {
     struct vpmm_pool *pool = choice->pool;
     const struct vpmm_want *want = choice->want;
-    const struct bounds bounds = bounds_of(want);
+    const struct bounds bounds = bounds_of(pool, want);
     if (place->base.pages >= want->pages) {
         place->base.pages = want->pages;
         return !bounds.is_whole || vpmm_extent_tiles(pool, &place->base);
     }
     uint64_t pages = want->pages - place->base.pages;
     struct vpmm_mix others;
-    if (!find_hole(pool, &place->base, pages))
+    if (!find_hole(pool, &place->base, &bounds, pages))
         return false;
     if (choice->moves_nothing)
         memset(&others, 0, sizeof others);
@@ -181,19 +188,21 @@ static void try_bases_of(struct choice *choice, const struct vpmm_tree *tree, ui
 static void try_bases(struct choice *choice)
 {
     const struct vpmm_tree *pending = &choice->pool->growable_pending;
+    uint64_t kind = vpmm_want_kind(choice->want, false), own = choice->want->owner.stream_id;
     if (choice->want->asks_all) {
         for (uint32_t number = vpmm_index_first(pending); number;) {
             VPMM_STEP();
-            uint64_t stream = vpmm_region_stream(vpmm_region_record(choice->pool, number));
-            try_bases_of(choice, pending, stream);
-            number = vpmm_tree_first_from(pending, (struct vpmm_tree_key){stream, UINT64_MAX, 0});
+            uint64_t key = vpmm_region_owner_key(vpmm_region_record(choice->pool, number));
+            if ((key & VPMM_OF_SLABS) == kind || vpmm_want_mixes(choice->pool, choice->want))
+                try_bases_of(choice, pending, key);
+            number = vpmm_tree_first_from(pending, (struct vpmm_tree_key){key, UINT64_MAX, 0});
         }
-    } else if (choice->want->owner.stream_id) {
-        try_bases_of(choice, pending, choice->want->owner.stream_id);
+    } else if (own) {
+        try_bases_of(choice, pending, own | kind);
         for (uint64_t i = 0; i < choice->want->n_follows; i++)
-            try_bases_of(choice, pending, choice->want->follows[i]);
+            try_bases_of(choice, pending, choice->want->follows[i] | kind);
     }
-    try_bases_of(choice, &choice->pool->growable, 0);
+    try_bases_of(choice, &choice->pool->growable, kind);
 }
 
 /* So many pages may be created before the pool holds as much as it may. */
@@ -218,7 +227,7 @@ static void choose_spare(struct vpmm_pool *pool, const struct vpmm_want *want,
         held_max = pool->held_pages_max;
     if (!place->harvest.extents || !want->may_spare || !held_max)
         return;
-    const struct bounds bounds = bounds_of(want);
+    const struct bounds bounds = bounds_of(pool, want);
     choice.found = fill(pool, &nothing, want->pages, &bounds, &choice.best);
     try_bases(&choice);
     uint64_t held = vpmm_atomic_load(&pool->counters.held_pages) + pool->planned_pages;
@@ -236,16 +245,20 @@ static enum vpmm_status choose(struct vpmm_pool *pool, const struct vpmm_want *a
                                const struct vpmm_want *want, struct vpmm_place *place_out)
 {
     static const struct vpmm_span no_base;
-    struct choice choice = {.pool = pool, .want = want};
+    bool is_apart = want->is_slab && !vpmm_want_mixes(pool, want);
+    struct choice choice = {.pool = pool, .want = want, .moves_nothing = is_apart};
     if (vpmm_fit_find(pool, want, &choice.best.base)) {
         *place_out = choice.best;
         return VPMM_OK;
     }
     struct vpmm_mix all;
     vpmm_harvest_refresh(pool);
-    count_available(pool, want, &no_base, want->pages, &all);
+    if (is_apart)
+        memset(&all, 0, sizeof all);
+    else
+        count_available(pool, want, &no_base, want->pages, &all);
     choice.best.base = no_base;
-    const struct bounds bounds = bounds_of(want);
+    const struct bounds bounds = bounds_of(pool, want);
     bool has_hole = choice.found = fill(pool, &all, want->pages, &bounds, &choice.best);
     try_bases(&choice);
     if (choice.found && choice.best.cost.created_pages <= want->create_pages_max) {

@@ -3,6 +3,7 @@
 #ifndef VPMM_POOL_PLAN_H
 #define VPMM_POOL_PLAN_H
 
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 /* A way to serve a request. The result begins with `base` and goes on into `target`, which ends in

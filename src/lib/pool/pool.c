@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes a pool and ends it. Must not take memory but by the functions that it is given. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include "base/layout.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Compares all regions and extents with the indexes and totals. Must not leave anything changed,
  * and must not be part of a request of a program, because it walks all of them. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@ struct sums {
     uint64_t waiting_pages;
     uint64_t growable, growable_pending, idle_zombies;
     uint64_t whole_pages, n_listed, n_miscounted;
+    uint64_t slab_pages, slab_free_pages;
 };
 
 typedef const char *root_check(const struct vpmm_pool *pool, const struct vpmm_root *root,
@@ -64,6 +66,7 @@ static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region
         return;
     *(waits ? &sums->pending : &sums->complete) += 1;
     sums->waiting_pages += waits ? span.pages : 0;
+    sums->slab_free_pages += span.root->is_of_slabs ? span.pages : 0;
     *(waits ? &sums->growable_pending : &sums->growable) += can_grow;
     sums->whole_pages += waits ? 0 : vpmm_extent_whole_pages(pool, &span);
 }
@@ -238,6 +241,7 @@ static const char *check_homes(const struct vpmm_pool *pool, const struct vpmm_r
             continue;
         sums->homes++;
         sums->held_pages += extent->pages;
+        sums->slab_pages += root->is_of_slabs ? extent->pages : 0;
         sums->fixed += extent->is_fixed;
         sums->n_listed += extent->is_listed;
         if (extent->is_picked)
@@ -336,6 +340,8 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
         sums->mappings != vpmm_atomic_load(&counters->mappings) ||
         sums->fixed != pool->fixed_extents || sums->whole_pages != pool->whole_pages)
         return "the running totals of extents are not the sums over them";
+    if (sums->slab_pages != pool->slab_pages || sums->slab_free_pages != pool->slab_free_pages)
+        return "what lies in slab roots is not the sum over it";
     if (sums->held_pages + pool->planned_pages > pool->held_pages_max)
         return "more is held than may be";
     if (sums->n_regions + pool->spare_regions != pool->regions.n_used)

@@ -86,6 +86,8 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
         .number = number,
     };
     live_out->is_async = (live_out->word & VPMM_REGION_IS_ASYNC) != 0;
+    live_out->is_slab =
+        live_out->is_async && vpmm_word_mempool(live_out->word) == VPMM_MEMPOOL_NONE;
     return vpmm_region_is_private(live_out->word) && vpmm_atomic_load(&region->address) == address;
 }
 

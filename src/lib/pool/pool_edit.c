@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Splits, joins and merges regions. Must not fail: callers reserve the records that it takes. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include <assert.h>

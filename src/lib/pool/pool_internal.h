@@ -11,6 +11,7 @@
 #include "base/step.h"
 #include "base/table.h"
 #include "base/tree.h"
+#include "pool/pool_cache.h"
 #include "pool/pool_export.h"
 #include "pool/pool_policy.h"
 #include "pool/pool.h"
@@ -43,6 +44,7 @@ struct vpmm_region {
     uint64_t page : VPMM_PAGE_BITS;
     uint64_t root : VPMM_ROOT_BITS;
     uint64_t is_growable : 1; /* free, with a hole at its right */
+    uint64_t is_of_slabs : 1; /* as its root */
 };
 
 /* Extents that lie wholly in free regions are listed by group: who may harvest them. */
@@ -74,6 +76,7 @@ struct vpmm_root {
     struct vpmm_bits fresh; /* pages that became free, or complete, since the last harvest */
     uint32_t next_fresh;    /* the number of the next root with such pages, plus 1 */
     bool is_fresh;
+    bool is_of_slabs;
 };
 
 /* Free regions or zombies that wait for fences: by stream, fence and address. */
@@ -111,6 +114,7 @@ struct vpmm_pool {
     struct vpmm_waiting waiting_regions, waiting_zombies;
     uint32_t fresh_roots; /* the number of the first root with fresh pages, plus 1 */
     uint64_t whole_pages; /* of extents that lie wholly in one complete region */
+    uint64_t slab_pages, slab_free_pages; /* of extents, and of free regions, in slab roots */
     struct vpmm_counters counters;
     struct vpmm_row row;
     struct vpmm_toll toll;
@@ -290,6 +294,21 @@ static inline uint64_t vpmm_region_stream(const struct vpmm_region *region)
     return vpmm_region_fence(region) == VPMM_FENCE_NONE ? 0 : vpmm_atomic_load(&region->stream_id);
 }
 
+/* In the trees by size those of slab roots lie apart from all others: their streams have this bit,
+ * which no stream's id has. */
+#define VPMM_OF_SLABS ((uint64_t)1 << 62)
+static inline uint64_t vpmm_region_owner_key(const struct vpmm_region *region)
+{
+    return vpmm_region_stream(region) | (region->is_of_slabs ? VPMM_OF_SLABS : 0);
+}
+/* Whether roots of either kind may serve the request: what is kept apart must not be much. */
+bool vpmm_want_mixes(const struct vpmm_pool *pool, const struct vpmm_want *want);
+/* The kind of root that the request is for, or (`is_mixed`) the other one. */
+static inline uint64_t vpmm_want_kind(const struct vpmm_want *want, bool is_mixed)
+{
+    return want->is_slab != is_mixed ? VPMM_OF_SLABS : 0;
+}
+
 /* Walks a tree of regions in ascending order: the first, the one after `number`; 0 at the end. */
 uint32_t vpmm_index_first(const struct vpmm_tree *tree);
 uint32_t vpmm_index_next(const struct vpmm_tree *tree, uint32_t number);
@@ -330,35 +349,6 @@ bool vpmm_extent_tiles(const struct vpmm_pool *pool, const struct vpmm_span *spa
 /* Whether the extent may be mapped elsewhere and lies wholly in regions that `view` allows. */
 bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                            const struct vpmm_extent *extent);
-
-/* ---- harvest.c ---- */
-
-void vpmm_harvest_init(struct vpmm_pool *pool);
-
-/* `span` has become free, or complete: its extents are looked at before the next harvest. */
-void vpmm_harvest_note(struct vpmm_pool *pool, const struct vpmm_span *span);
-/* Lists all extents that were noted and are free, once. */
-void vpmm_harvest_refresh(struct vpmm_pool *pool);
-/* The extent changes its place or its nature. */
-void vpmm_harvest_unlist(struct vpmm_pool *pool, uint32_t number);
-/* Whether the extent lies wholly in free regions, and the group it belongs to then. */
-bool vpmm_harvest_group(const struct vpmm_pool *pool, const struct vpmm_extent *extent,
-                        unsigned *group_out, unsigned *room_out);
-
-/* A walk over the listed extents of one class that a request may have, outside `base`. */
-struct vpmm_harvest_walk {
-    struct vpmm_pool *pool;
-    const struct vpmm_want *want;
-    const struct vpmm_span *base;
-    unsigned class, group;
-    struct vpmm_tree_key next;
-};
-void vpmm_harvest_begin(struct vpmm_harvest_walk *walk, unsigned class);
-/* The next one; 0 at the end. Entries that are out of date are put right on the way. */
-uint32_t vpmm_harvest_next(struct vpmm_harvest_walk *walk);
-/* The largest class below `class` that has entries for this request; false when there is none. */
-bool vpmm_harvest_class_below(const struct vpmm_harvest_walk *walk, unsigned class,
-                              unsigned *class_out);
 
 /* ---- usable.c ---- */
 

@@ -2,6 +2,7 @@
 /* Changes the records of regions, and keeps totals and indexes in step. Must not let a reader
  * without a lock believe a half-changed record: each change of state gives its word a new
  * generation. */
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include <assert.h>
@@ -246,6 +247,7 @@ static struct vpmm_region *place(struct vpmm_pool *pool, uint32_t number,
     describe(region, content);
     region->page = VPMM_BITS(span->page, VPMM_PAGE_BITS);
     region->root = VPMM_BITS(root->number, VPMM_ROOT_BITS);
+    region->is_of_slabs = root->is_of_slabs;
     vpmm_atomic_store(&root->region_at[span->page], number);
     vpmm_atomic_store(&root->region_at[span->page + span->pages - 1], number);
     vpmm_bits_set(&root->region_starts, span->page);

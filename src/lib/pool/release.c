@@ -120,19 +120,26 @@ size_t vpmm_pool_free_and_take(struct vpmm_pool *pool, uint64_t address,
 
 /* Down the tree by size: what is left of a region is met again further down, and has nothing more
  * to give. */
-static size_t take(struct vpmm_pool *pool, struct quota quota, struct vpmm_removal *removals_out,
-                   size_t room)
+static size_t take_of_kind(struct vpmm_pool *pool, uint64_t kind, struct quota *quota,
+                           struct vpmm_removal *removals_out, size_t room)
 {
     size_t n = 0;
-    uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);
-    while (number && n < room && quota.enough > 0) {
+    uint32_t number = vpmm_index_below(&pool->complete, kind, UINT64_MAX, UINT64_MAX);
+    while (number && n < room && quota->enough > 0) {
         VPMM_STEP();
         struct vpmm_span span = vpmm_region_span(pool, vpmm_region_record(pool, number));
-        n += take_from(pool, &span, &quota, removals_out + n, room - n);
-        number = vpmm_index_below(&pool->complete, 0, span.pages,
+        n += take_from(pool, &span, quota, removals_out + n, room - n);
+        number = vpmm_index_below(&pool->complete, kind, span.pages,
                                   vpmm_root_address(pool, span.root, span.page));
     }
     return n;
+}
+
+static size_t take(struct vpmm_pool *pool, struct quota quota, struct vpmm_removal *removals_out,
+                   size_t room)
+{
+    size_t n = take_of_kind(pool, 0, &quota, removals_out, room);
+    return n + take_of_kind(pool, VPMM_OF_SLABS, &quota, removals_out + n, room - n);
 }
 
 size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,

@@ -176,6 +176,8 @@ static bool find(struct revival *revival)
     struct vpmm_pool *pool = revival->pool;
     uint64_t pages = revival->want->pages;
     uint64_t stream = revival->want->owner.stream_id;
+    if (revival->want->is_slab)
+        return false;
     if (find_large(revival))
         return true;
     if (find_beside(revival, &pool->zombies, (struct vpmm_tree_key){pages, 0, 0}, SMALL_MAX))

@@ -115,7 +115,8 @@ static void publish(struct vpmm_pool *pool, struct vpmm_root *root)
     vpmm_atomic_add(&pool->counters.root_pages, root->pages);
 }
 
-enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages)
+static enum vpmm_status add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages,
+                                 bool is_of_slabs)
 {
     uint32_t number = vpmm_atomic_load(&pool->n_roots);
     if (pages == 0 || pages > VPMM_ROOT_PAGES_MAX ||
@@ -127,10 +128,21 @@ enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address, ui
     enum vpmm_status status = root_init(pool->memory, root, number, address, pages);
     if (status)
         return status;
+    root->is_of_slabs = is_of_slabs;
     vpmm_region_put(pool, vpmm_table_take(&pool->regions), &(struct vpmm_span){root, 0, pages},
                     &(struct vpmm_content){.state = VPMM_REGION_HOLE});
     publish(pool, root);
     return VPMM_OK;
+}
+
+enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages)
+{
+    return add_root(pool, address, pages, false);
+}
+
+enum vpmm_status vpmm_pool_add_slab_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages)
+{
+    return add_root(pool, address, pages, true);
 }
 
 bool vpmm_pool_root(const struct vpmm_pool *pool, uint32_t number, uint64_t *address_out,

@@ -3,7 +3,7 @@
 #ifndef VPMM_POOL_SHARE_H
 #define VPMM_POOL_SHARE_H
 
-#include "pool/pool.h"
+#include "pool/pool_cache.h"
 
 /* Of all of them. */
 struct vpmm_share_sum {

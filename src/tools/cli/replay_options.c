@@ -27,7 +27,7 @@ const char vpmm_help_replay[] =
     "  --compare           through all three that can be had there, beside one another\n"
     "  --passes N          through the trace, each from nothing to nothing live (2)\n"
     "  --find-limit        also find the smallest VPMM_LIMIT with which it completes\n"
-    "  --min-size SIZE     smaller requests are left out (2M)\n"
+    "  --min-size SIZE     smaller requests are left out (1)\n"
     "  --device N          requests of that device of the trace (that of the first one)\n"
     "  --json              figures of every pass, and memory over time, as JSON\n"
     "\n"
@@ -232,8 +232,7 @@ int vpmm_cli_replay_parse(int argc, char **argv, struct vpmm_cli_replay_argument
         {NULL, 0, NULL, 0},
     };
     int option, index = 0;
-    *arguments = (struct vpmm_cli_replay_arguments){
-        .choice = {.least_bytes = (uint64_t)2 << 20, .device = -1}};
+    *arguments = (struct vpmm_cli_replay_arguments){.choice = {.least_bytes = 1, .device = -1}};
     vpmm_replay_options_init(&arguments->options);
     arguments->options.passes = 2;
     arguments->options.gpu = 0;

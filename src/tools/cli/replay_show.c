@@ -58,17 +58,18 @@ static const struct figure more_figures[] = {
     FIGURE("", TIME, own_ns),
     FIGURE("", TIME, owed_ns),
     FIGURE("", TIME, last_malloc_ns),
-    {"", "host_waits", COUNT, offsetof(struct vpmm_replay_pass, counts.host_waits)},
-    {"", "stream_waits", COUNT, offsetof(struct vpmm_replay_pass, counts.stream_waits)},
+    {"", "host_waits", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.host_waits)},
+    {"", "stream_waits", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.stream_waits)},
 };
 /* How the pool served mallocs. */
 static const struct figure ways[] = {
-    {"  cache", "cache_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.cache_hits)},
-    {"  habit", "habit_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.habit_hits)},
-    {"  fit", "fits", COUNT, offsetof(struct vpmm_replay_pass, counts.fits)},
-    {"  revive", "revives", COUNT, offsetof(struct vpmm_replay_pass, counts.revives)},
-    {"  stitch", "stitches", COUNT, offsetof(struct vpmm_replay_pass, counts.stitches)},
-    {"  grow", "grows", COUNT, offsetof(struct vpmm_replay_pass, counts.grows)},
+    {"  part", "parts", COUNT, offsetof(struct vpmm_replay_pass, counts.parts)},
+    {"  cache", "cache_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.cache_hits)},
+    {"  habit", "habit_hits", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.habit_hits)},
+    {"  fit", "fits", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.fits)},
+    {"  revive", "revives", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.revives)},
+    {"  stitch", "stitches", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.stitches)},
+    {"  grow", "grows", COUNT, offsetof(struct vpmm_replay_pass, counts.pool.grows)},
 };
 
 static uint64_t value_of(const struct vpmm_replay_pass *pass, const struct figure *figure)
@@ -213,8 +214,10 @@ void vpmm_cli_replays_print(const struct vpmm_cli_replays *replays)
     const struct vpmm_tape *tape = replays->tape;
     const struct vpmm_replay_result *result = &replays->replays[0].result;
     (void)vpmm_bytes_print(replays->least_bytes, size, sizeof size);
-    printf("%s: %" PRIu32 " mallocs of %s and more, %" PRIu64 " frees\n", replays->path,
-           tape->n_allocations, size, tape->n_frees);
+    printf("%s: %" PRIu32 " mallocs", replays->path, tape->n_allocations);
+    if (replays->least_bytes > 1)
+        printf(" of %s and more", size);
+    printf(", %" PRIu64 " frees\n", tape->n_frees);
     print_left_out(tape);
     printf("on %s%s%s%s\n", result->device, replays->note ? " (no GPU: " : "",
            replays->note ? replays->note : "", replays->note ? ")" : "");

@@ -27,7 +27,7 @@ struct vpmm_allocator {
     enum vpmm_status (*record)(struct vpmm_allocator *allocator, uint32_t event, uint32_t stream);
     enum vpmm_status (*follow)(struct vpmm_allocator *allocator, uint32_t event, uint32_t stream);
     uint64_t (*held_bytes)(struct vpmm_allocator *allocator);
-    void (*counts)(const struct vpmm_allocator *allocator, struct vpmm_heap_counts *counts_out);
+    void (*counts)(const struct vpmm_allocator *allocator, struct vpmm_replay_counts *counts_out);
     /* The modelled price of unmaps that were put off. */
     uint64_t (*owed_ns)(struct vpmm_allocator *allocator);
     /* Gives all back, with nothing live. NULL, or what is wrong with what was left. */

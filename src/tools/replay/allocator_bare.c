@@ -58,7 +58,7 @@ static uint64_t held_bytes(struct vpmm_allocator *base)
     return of(base)->free_bytes - free_bytes;
 }
 
-static void counts(const struct vpmm_allocator *base, struct vpmm_heap_counts *counts_out)
+static void counts(const struct vpmm_allocator *base, struct vpmm_replay_counts *counts_out)
 {
     (void)base;
     memset(counts_out, 0, sizeof *counts_out);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Serves a replay by a heap of this library. Must not end without the heap's audit, whose complaint
- * fails the replay. */
+/* Serves a replay by a heap of this library and its layer of small blocks, as the router does with
+ * the default options. Must not end without the heap's audit, whose complaint fails the replay. */
 #include "replay/allocator.h"
 
 #include "base/bytes.h"
 #include "order/order_program.h"
+#include "small/small.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct pool {
     struct vpmm_allocator base;
     struct vpmm_order *order;
     struct vpmm_heap *heap;
+    struct vpmm_small *small;   /* NULL: pages are too large for it */
     vpmm_atomic32 has_blocking; /* a stream of the trace, beside legacy ones */
 };
 
@@ -33,6 +35,13 @@ static enum vpmm_status resolve(struct vpmm_allocator *base, uint32_t number,
     if (!status && stream_out->is_blocking)
         vpmm_atomic_store(&of(base)->has_blocking, 1);
     return status;
+}
+
+static bool is_part(const struct pool *pool, uint64_t bytes)
+{
+    uint64_t page_bytes = pool->base.page_bytes;
+    return pool->small && (bytes < page_bytes || (vpmm_small_is_wide(bytes, page_bytes) &&
+                                                  vpmm_heap_is_wasteful(pool->heap)));
 }
 
 static enum vpmm_status take(struct vpmm_allocator *base, uint64_t bytes, uint32_t number,
@@ -52,7 +61,21 @@ static enum vpmm_status take(struct vpmm_allocator *base, uint64_t bytes, uint32
     /* The device cannot have as much. */
     if (bytes > base->device->total_bytes)
         return VPMM_NO_MEMORY;
-    return vpmm_heap_malloc(pool->heap, &request, address_out);
+    if (!is_part(pool, bytes))
+        return vpmm_heap_malloc(pool->heap, &request, address_out);
+    return vpmm_small_malloc_warm(pool->small, &request, address_out)
+               ? VPMM_OK
+               : vpmm_small_malloc(pool->small, &request, address_out);
+}
+
+/* INVALID: the block is no part of pages. */
+static enum vpmm_status give_part(const struct pool *pool, uint64_t address,
+                                  const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+{
+    enum vpmm_status status =
+        pool->small ? vpmm_small_free_warm(pool->small, address, stream) : VPMM_INVALID;
+    return status == VPMM_NOT_READY ? vpmm_small_free(pool->small, address, stream, wait_out)
+                                    : status;
 }
 
 static enum vpmm_status give(struct vpmm_allocator *base, uint64_t address, uint32_t number,
@@ -61,8 +84,12 @@ static enum vpmm_status give(struct vpmm_allocator *base, uint64_t address, uint
     struct vpmm_stream stream;
     enum vpmm_status wait = VPMM_OK;
     enum vpmm_status status = is_sync ? VPMM_OK : resolve(base, number, &stream);
-    if (!status)
-        status = vpmm_heap_free(of(base)->heap, address, is_sync ? NULL : &stream, &wait);
+    if (status)
+        return status;
+    const struct vpmm_stream *known = is_sync ? NULL : &stream;
+    status = give_part(of(base), address, known, &wait);
+    if (status == VPMM_INVALID)
+        status = vpmm_heap_free(of(base)->heap, address, known, &wait);
     return status ? status : wait;
 }
 
@@ -100,9 +127,14 @@ static uint64_t held_bytes(struct vpmm_allocator *base)
     return vpmm_heap_held_bytes(of(base)->heap);
 }
 
-static void counts(const struct vpmm_allocator *base, struct vpmm_heap_counts *counts_out)
+static void counts(const struct vpmm_allocator *base, struct vpmm_replay_counts *counts_out)
 {
-    vpmm_heap_counts(((const struct pool *)(const void *)base)->heap, counts_out);
+    const struct pool *pool = (const struct pool *)(const void *)base;
+    struct vpmm_small_figures figures = {.mallocs = 0};
+    if (pool->small)
+        vpmm_small_figures(pool->small, &figures);
+    vpmm_heap_counts(pool->heap, &counts_out->pool);
+    counts_out->parts = figures.mallocs;
 }
 
 static uint64_t owed_ns(struct vpmm_allocator *base)
@@ -120,6 +152,7 @@ static uint64_t owed_ns(struct vpmm_allocator *base)
 static void discard(struct pool *pool)
 {
     vpmm_heap_destroy(pool->heap);
+    vpmm_small_destroy(pool->small);
     if (pool->order)
         vpmm_order_destroy(pool->order);
     free(pool);
@@ -129,10 +162,14 @@ static const char *close_pool(struct vpmm_allocator *base)
 {
     struct pool *pool = of(base);
     struct vpmm_pool_totals totals;
-    for (int i = 0; i < SETTLING_LOOKS; i++)
+    for (int i = 0; i < SETTLING_LOOKS; i++) {
+        vpmm_heap_ask_keeper(pool->heap);
         vpmm_heap_reap(pool->heap);
+    }
     (void)vpmm_heap_trim(pool->heap, UINT64_MAX);
-    const char *broken = vpmm_heap_audit(pool->heap);
+    const char *broken = pool->small ? vpmm_small_audit(pool->small) : NULL;
+    if (!broken)
+        broken = vpmm_heap_audit(pool->heap);
     vpmm_pool_totals(vpmm_heap_pool(pool->heap), &totals);
     if (!broken && (totals.held_pages || totals.live_pages))
         broken = "memory is still held after all was freed";
@@ -183,6 +220,10 @@ static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options
                                   &pool->heap);
     }
     if (status)
+        return status;
+    const struct vpmm_small_params small = {.free_waits = true};
+    status = vpmm_small_create(&small, pool->heap, pool->order, &vpmm_memory_system, &pool->small);
+    if (status && status != VPMM_NOT_SUPPORTED)
         return status;
     pool->base.page_bytes = vpmm_heap_page_bytes(pool->heap);
     pool->base.limit_bytes = vpmm_heap_limit_bytes(pool->heap);

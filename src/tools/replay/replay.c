@@ -255,7 +255,7 @@ static bool run_pass(struct run *run, struct vpmm_replay_pass *pass)
 {
     const struct vpmm_tape *tape = run->tape;
     struct vpmm_replay_device *device = run->device;
-    struct vpmm_heap_counts counts;
+    struct vpmm_replay_counts counts;
     struct vpmm_priced_tally tally = device->priced.tally;
     uint64_t waited_ns = device->waited_ns(device);
     run->pass = pass;

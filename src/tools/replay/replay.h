@@ -43,6 +43,12 @@ struct vpmm_replay_options {
     const struct vpmm_replay_watcher *watcher; /* NULL: nobody */
 };
 
+/* How the pool served; CUDA's own functions: all 0. */
+struct vpmm_replay_counts {
+    struct vpmm_heap_counts pool;
+    uint64_t parts; /* mallocs that got a part of pages which the pool had served before */
+};
+
 /* What the mallocs and frees of one pass cost. On the simulated device all but own_ns and the
  * nanoseconds of one call are the same in every run. */
 struct vpmm_replay_pass {
@@ -56,7 +62,7 @@ struct vpmm_replay_pass {
     uint64_t last_malloc_ns; /* driver and own, as the next three of one call */
     uint64_t p50_ns, p99_ns, max_ns;
     uint64_t owed_ns; /* for the unmaps of the zombies that there are at the end; modelled */
-    struct vpmm_heap_counts counts; /* of the pool */
+    struct vpmm_replay_counts counts;
     struct vpmm_priced_tally tally;
 };
 

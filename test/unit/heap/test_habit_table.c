@@ -46,10 +46,9 @@ static void a_round_of_thousands_loses_none(void **state)
     struct fixture f;
     fixture_setup_eager(&f);
     for (uint64_t i = 1; i <= N; i++)
-        vpmm_habit_keep(f.heap->habits, vpmm_habit_key(i << 20, 1, i, false), i * PAGE);
+        vpmm_habit_keep(f.heap->habits, vpmm_habit_key(i << 20, 1, i), i * PAGE);
     for (uint64_t i = 1; i <= N; i++)
-        assert_int_equal(vpmm_habit_find(f.heap->habits, vpmm_habit_key(i << 20, 1, i, false)),
-                         i * PAGE);
+        assert_int_equal(vpmm_habit_find(f.heap->habits, vpmm_habit_key(i << 20, 1, i)), i * PAGE);
     fixture_teardown(&f);
 }
 
@@ -87,22 +86,6 @@ static void a_key_finds_no_habit_of_another(void **state)
     fixture_teardown(&f);
 }
 
-/* A page that is cut into small blocks may be there or not: the program's own blocks are known all
- * the same, and such pages by both. */
-static void slabs_change_no_habit_of_the_program(void **state)
-{
-    (void)state;
-    uint64_t large = vpmm_habit_mark(vpmm_habit_key(0, 1, 4, false), false);
-    uint64_t slab = vpmm_habit_mark(vpmm_habit_key(large, 1, 1, true), true);
-    assert_int_not_equal(slab, 0);
-    assert_int_equal(vpmm_habit_key(large ^ slab, 1, 4, false), vpmm_habit_key(large, 1, 4, false));
-    assert_int_not_equal(vpmm_habit_key(large ^ slab, 1, 1, true),
-                         vpmm_habit_key(large, 1, 1, true));
-    assert_int_not_equal(vpmm_habit_key(slab, 1, 1, true),
-                         vpmm_habit_key(large ^ slab, 1, 1, true));
-    assert_int_not_equal(vpmm_habit_key(0, 1, 1, true), vpmm_habit_key(0, 1, 1, false));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,7 +93,6 @@ int main(void)
         cmocka_unit_test(a_round_of_thousands_loses_none),
         cmocka_unit_test(an_address_comes_back_whole),
         cmocka_unit_test(a_key_finds_no_habit_of_another),
-        cmocka_unit_test(slabs_change_no_habit_of_the_program),
     };
     return cmocka_run_group_tests_name("heap/habit_table", tests, NULL, NULL);
 }

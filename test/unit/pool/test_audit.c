@@ -3,12 +3,12 @@
  * sentence that tells of it. */
 #include "world.h"
 
+#include "pool/harvest.h"
 #include "pool/pool_internal.h"
 
 #include <string.h>
 
 #define PAGE ((uint64_t)2 << 20)
-
 #define UNIT 32 /* pages: requests of so many are cut into extents of EXTENT pages */
 #define EXTENT 4
 
@@ -233,8 +233,6 @@ static void a_lost_extent_record(struct vpmm_pool *pool)
     pool->spare_extents++;
 }
 
-/* ---- trees and lists ---- */
-
 static void free_trees_exchanged(struct vpmm_pool *pool)
 {
     struct vpmm_tree complete = pool->complete;
@@ -275,6 +273,11 @@ static void a_hole_nobody_grows_into(struct vpmm_pool *pool)
     struct vpmm_span span = {&pool->roots[0], HOLE - UNIT, UNIT};
     vpmm_region_turn_state(pool, vpmm_region_at(span.root, span.page), VPMM_REGION_FREE);
     vpmm_tree_remove(&pool->growable, vpmm_region_at(span.root, span.page));
+}
+
+static void a_slab_page_too_many(struct vpmm_pool *pool)
+{
+    pool->slab_pages++;
 }
 
 static void a_whole_page_too_many(struct vpmm_pool *pool)
@@ -351,6 +354,7 @@ static const struct damage damages[] = {
     {a_zombie_in_no_tree, "a region is missing in its tree"},
     {a_live_region_among_the_zombies, "a region is in the wrong tree"},
     {a_hole_nobody_grows_into, "a region is missing in its tree"},
+    {a_slab_page_too_many, "what lies in slab roots is not the sum over it"},
     {a_whole_page_too_many, "the running totals of extents are not the sums over them"},
     {a_free_extent_that_is_not_listed, "an extent that could be harvested is not listed"},
     {a_listed_extent_out_of_the_list, "a listed extent is missing in the list"},

@@ -3,6 +3,8 @@
  * left of it stays cached. */
 #include "world.h"
 
+#include "pool/pool_cache.h"
+
 #define PAGE ((uint64_t)2 << 20)
 
 static struct world w;

@@ -131,6 +131,14 @@ uint64_t world_page(const struct world *world, uint64_t address)
     return page;
 }
 
+void world_add_slab_root(struct world *world, uint64_t page, uint64_t pages)
+{
+    assert_true(page + pages <= WORLD_PAGES);
+    assert_int_equal(vpmm_pool_add_slab_root(world->pool, world_address(world, page), pages),
+                     VPMM_OK);
+    world_check(world);
+}
+
 void world_add_root(struct world *world, uint64_t page, uint64_t pages)
 {
     assert_true(page + pages <= WORLD_PAGES);
@@ -225,6 +233,8 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
         .create_pages_max = UINT64_MAX,
         .number = ++world->n_requests,
         .may_spare = !world->never_spares,
+        .is_slab = world->is_slab,
+        .may_mix = world->may_mix,
     };
 }
 

@@ -49,8 +49,9 @@ struct world {
     uint64_t stream;
     uint64_t owner_id; /* of the next requests */
     uint64_t n_requests;
-    bool is_whole;     /* the next requests want extents of their own */
-    bool never_spares; /* the next requests: extents move, however often */
+    bool is_whole;         /* the next requests want extents of their own */
+    bool never_spares;     /* the next requests: extents move, however often */
+    bool is_slab, may_mix; /* the next requests */
     bool joins_fail;
     struct world_page *pages;
     struct world_extent *extents;
@@ -71,6 +72,7 @@ void world_init(struct world *world, uint64_t page_bytes, uint64_t extent_pages_
                 uint64_t pages);
 void world_finish(struct world *world);
 void world_add_root(struct world *world, uint64_t page, uint64_t pages);
+void world_add_slab_root(struct world *world, uint64_t page, uint64_t pages);
 
 /* Everything the pool says agrees with itself and with the page table. */
 void world_check(struct world *world);

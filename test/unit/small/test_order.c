@@ -277,17 +277,17 @@ static void empty_pages_go_back_behind_the_stream_that_freed_into_them(void **st
     scene_free(&scene, block, here);
     vpmm_heap_reap(scene.f.heap);
     SAME(0, scene_figures(&scene).pages);
-    uint64_t page = fixture_malloc(&scene.f, 1, there);
-    assert_int_not_equal(page, block);
-    fixture_work(&scene.f, there, page, 1, true, NULL);
+    uint64_t other = scene_malloc(&scene, 3000, there);
+    assert_int_not_equal(other, block);
+    scene_work(&scene, there, other, 3000, NULL);
     gate = true;
     (void)sim_drain(scene.f.sim);
     vpmm_heap_reap(scene.f.heap);
-    uint64_t other = fixture_malloc(&scene.f, 1, there);
-    SAME(block, other);
-    fixture_work(&scene.f, there, other, 1, true, NULL);
-    fixture_free(&scene.f, page, there);
-    fixture_free(&scene.f, other, there);
+    CUstream third = fixture_stream(&scene.f, CU_STREAM_NON_BLOCKING);
+    SAME(block, scene_malloc(&scene, 3000, third));
+    scene_work(&scene, third, block, 3000, NULL);
+    scene_free(&scene, block, third);
+    scene_free(&scene, other, there);
 }
 
 /* A stream that captures later can then have the page behind what others queued before. */

@@ -128,7 +128,8 @@ static void run(bool is_waiting)
     scene_setup_with(&scene, &params);
     shadow = calloc(SHADOW_GRAINS, sizeof *shadow);
     assert_non_null(shadow);
-    assert_true(vpmm_pool_root(vpmm_heap_pool(scene.f.heap), 0, &root, &pages));
+    scene_free(&scene, scene_malloc(&scene, 1, NULL), NULL);
+    assert_true(vpmm_pool_root(vpmm_heap_pool(scene.f.heap), 1, &root, &pages));
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.random = i + 1, .is_waiting = is_waiting};
         workers[i].stream = fixture_stream(&scene.f, CU_STREAM_NON_BLOCKING);

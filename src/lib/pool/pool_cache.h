@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* Front caches: free regions that one holds are in no index of the pool. */
+#ifndef VPMM_POOL_POOL_CACHE_H
+#define VPMM_POOL_POOL_CACHE_H
+
+#include "pool/pool.h"
+
+/* What a front cache adds to the running totals; it writes it under a latch of its own, and keeps
+ * it while the pool lives. Zeroed at first. */
+struct vpmm_pool_share {
+    vpmm_atomic64 live_bytes; /* wraps around below 0 */
+    struct vpmm_tally tally;
+    struct vpmm_pool_share *next;
+    vpmm_atomic64 cached_regions, cached_pages;
+};
+void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
+/* Any thread: its part of vpmm_pool_mempool_bytes. */
+static inline uint64_t vpmm_share_mempool_part(const struct vpmm_pool_share *share,
+                                               uint32_t mempool)
+{
+    uint64_t live = mempool == VPMM_MEMPOOL_DEFAULT ? vpmm_hint_load(&share->live_bytes) : 0;
+    return live + vpmm_hint_load(&share->tally.by_mempool[mempool]);
+}
+
+/* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
+struct vpmm_live {
+    uint64_t word, pages, bytes, context_id, mark;
+    vpmm_fence fence;
+    uint32_t number;
+    bool is_async, is_slab;
+};
+/* Any thread, no lock. The live region that starts exactly at `address`; false: there is none, or
+ * it is exported and must not be cached. */
+bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address,
+                         struct vpmm_live *live_out);
+
+/* The next three: any thread, no lock but the cache's latch, under which a cached region is changed
+ * by nobody else. */
+
+/* live -> cached, in one compare-and-swap, with `fence`; `stream_id` as in vpmm_pool_free. False:
+ * somebody else freed it. */
+bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_fence fence,
+                     uint64_t stream_id, struct vpmm_pool_share *share);
+/* cached -> live, for a new owner; it keeps its fence. Returns its address. */
+uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct vpmm_owner *owner,
+                           struct vpmm_pool_share *share);
+vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number);
+
+/* Cached regions, of which one latch is held. */
+#define VPMM_POOL_CACHED_MAX 8u
+struct vpmm_pool_cached {
+    uint32_t numbers[VPMM_POOL_CACHED_MAX];
+    uint32_t n;
+};
+/* What is left of them at either side. */
+struct vpmm_pool_left {
+    struct vpmm_pool_piece {
+        uint64_t address, pages;
+        uint32_t number;
+    } pieces[2];
+    uint32_t n;
+};
+/* Serves `want` at `address` as vpmm_pool_serve_at does, but from free regions and those that
+ * `cached` names: all that the cache of the owner's stream holds there. Under the lock and the
+ * latch. These are then cached no more, but for what `*left_out` tells. Of the fences of what one
+ * cache holds the largest stands for the others too. Steps: as many as regions lie there, and
+ * O(log n). NOT_FOUND, NO_METADATA. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t address,
+                       const struct vpmm_pool_cached *cached, struct vpmm_pool_share *share,
+                       struct vpmm_pool_left *left_out);
+
+/* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. In a `line` it is
+ * one with neighbours of its stream that wait for other fences, and waits for the latest. */
+void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
+                         struct vpmm_pool_share *share, const struct vpmm_fence_line *line);
+
+#endif
