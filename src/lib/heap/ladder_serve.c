@@ -80,7 +80,8 @@ static enum vpmm_status stitch(struct vpmm_serving *serving, uint64_t *address_o
     return status;
 }
 
-/* Memory that was only to spare a move may be refused while the request can do without. */
+/* Memory that was only to spare a move, or to lie apart, may be refused while the request can do
+ * without. */
 enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t create_pages_max,
                                      uint64_t *address_out)
 {
