@@ -3,6 +3,7 @@
  * other's blocks, and the same one, while the owner takes and gives back pages, or ends. */
 #include "cases.h"
 
+#include "heap/heap_internal.h"
 #include "small/small_internal.h"
 #include "stage.h"
 
@@ -43,17 +44,24 @@ static enum vpmm_status free_on(uint64_t block, int stream)
     return vpmm_small_free(world->small, block, known, &waited);
 }
 
+/* One slab is much of so small a device, and frees are told of at once where memory is tight. */
+static void loosen(void)
+{
+    vpmm_atomic_store(&world->stage->heap->is_tight, 0);
+}
+
 static void prepare(void)
 {
     const struct vpmm_small_params params = {.free_waits = false};
     world = schedule_room(sizeof *world);
-    world->stage = stage_heap(DEVICE_PAGES / 2, 4);
+    world->stage = stage_heap(DEVICE_PAGES / 4, 4);
     for (int i = 1; i < DEVICE_STREAMS; i++)
         stage_know(world->stage, i);
     expect(!vpmm_small_create(&params, world->stage->heap, world->stage->order, &schedule_memory,
                               &world->small));
     world->blocks[0] = take_on(STREAM);
     world->blocks[1] = take_on(STREAM);
+    loosen();
     struct vpmm_rack *rack = vpmm_rack_at(world->small, 1);
     schedule_counters(&rack->n_returned, sizeof rack->n_returned);
     schedule_counters(&rack->returned_bytes, sizeof rack->returned_bytes);
@@ -71,6 +79,7 @@ static void prepare_waiting(void)
 {
     prepare();
     world->waiting = take_on(0);
+    loosen();
 }
 
 /* One of two blocks of cudaMalloc was freed, and joined a batch. */
