@@ -16,7 +16,7 @@
 
 struct vpmm_heap;
 
-/* The address, and in the bits that it has no use for the highest ones of the key; 0: none. */
+/* One word: the address shifted up, and below it the highest bits of the key. 0: none. */
 struct vpmm_habit {
     vpmm_atomic64 word;
 };
@@ -79,10 +79,12 @@ static inline uint64_t vpmm_habit_address(uint64_t word)
     return word >> VPMM_HABIT_CHECK_BITS << 16;
 }
 
-/* Two keys of one set with the same highest bits are one: once in millions of look-ups. */
+/* Two keys of one set whose highest bits are the same are taken for one. That happens once in
+ * millions of look-ups, and costs no more than a wrong hint. */
 static inline bool vpmm_habit_is_of(uint64_t word, uint64_t key)
 {
-    return word && !((word ^ key >> (64 - VPMM_HABIT_CHECK_BITS)) << (64 - VPMM_HABIT_CHECK_BITS));
+    uint64_t check = word & ((UINT64_C(1) << VPMM_HABIT_CHECK_BITS) - 1);
+    return word && check == key >> (64 - VPMM_HABIT_CHECK_BITS);
 }
 
 /* The next two: any thread, no lock. 0: there is none. */

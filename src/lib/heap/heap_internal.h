@@ -226,7 +226,7 @@ vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t page
     return (struct vpmm_recalled){key, vpmm_habit_find(heap->habits, key), vpmm_habit_mark(key),
                                   true};
 }
-/* It was served there. */
+/* The request was served at `address`. */
 static inline void vpmm_heap_remember(const struct vpmm_heap *heap,
                                       const struct vpmm_recalled *recalled, uint64_t address)
 {

@@ -5,8 +5,9 @@
 
 #include <stddef.h>
 
-/* So much, or one of so many parts of what is held, may lie in slab roots that nothing else may
- * have, and as much in all of them before slabs may lie elsewhere. */
+/* The larger of APART_BYTES and this part of what is held is the bound of what is kept apart: other
+ * requests get free memory of slab roots beyond it, and slabs may lie elsewhere once slab roots
+ * have more than that in all. */
 #define APART_BYTES ((uint64_t)32 << 20)
 #define APART_SHARE 16u
 

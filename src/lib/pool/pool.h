@@ -103,7 +103,7 @@ bool vpmm_pool_narrow(struct vpmm_pool *pool, uint64_t held_pages_max);
  * NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address,
                                                     uint64_t pages);
-/* The same as a slab root, which is for slabs: so they lie where nothing else ever lies. */
+/* The same as a slab root: slabs lie there, apart from all other blocks. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_slab_root(struct vpmm_pool *pool, uint64_t address,
                                                          uint64_t pages);
 
@@ -119,8 +119,8 @@ struct vpmm_want {
     uint64_t follows[VPMM_WANT_FOLLOWS_MAX], n_follows; /* other streams that the view may allow */
     bool may_spare; /* new pages may replace extents that move, whatever create_pages_max */
     bool asks_all;  /* the view may allow what other streams left pending: ask about all of it */
-    bool is_slab;   /* for slab roots, which nothing else is for */
-    bool may_mix;   /* memory is short: roots of either kind serve it */
+    bool is_slab;   /* it is served in slab roots, all others elsewhere */
+    bool may_mix;   /* memory is short: it may be served in roots of either kind */
 };
 
 /* Serves `want` from mapped pages without any driver call: best fit among the complete regions and
@@ -277,7 +277,8 @@ struct vpmm_removal {
 size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
                               struct vpmm_removal *removals_out, size_t room);
 
-/* Takes up to `room` quarantined ranges for another unmap, and marks them busy. Their number. */
+/* Takes up to `room` quarantined ranges for another try at their unmap, and marks them busy.
+ * Returns how many. */
 size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *removals_out,
                                   size_t room);
 

@@ -149,13 +149,14 @@ static inline bool vpmm_root_holds(const struct vpmm_pool *pool, const struct vp
     return address - root->address < root->pages * pool->params.page_bytes;
 }
 
-/* Any thread. The root that holds `address`, or NULL; among several, or where there is one. */
+/* Any thread. The root that holds `address`, or NULL. Most addresses lie in the first root. */
 struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address);
 static inline struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address)
 {
-    if (vpmm_atomic_load(&pool->n_roots) != 1)
-        return vpmm_root_search(pool, address);
-    return vpmm_root_holds(pool, &pool->roots[0], address) ? &pool->roots[0] : NULL;
+    uint32_t n = vpmm_atomic_load(&pool->n_roots);
+    if (n > 0 && vpmm_root_holds(pool, &pool->roots[0], address))
+        return &pool->roots[0];
+    return n > 1 ? vpmm_root_search(pool, address) : NULL;
 }
 
 /* Gives the memory of the first `n` roots back. */

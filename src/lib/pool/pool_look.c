@@ -185,11 +185,18 @@ uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool)
     return vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_ZOMBIE]);
 }
 
+static uint64_t largest_complete(const struct vpmm_pool *pool, uint64_t kind)
+{
+    uint32_t number = vpmm_index_below(&pool->complete, kind, UINT64_MAX, UINT64_MAX);
+    return number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
+}
+
 uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool)
 {
-    uint32_t number = vpmm_index_below(&pool->complete, 0, UINT64_MAX, UINT64_MAX);
-    uint64_t largest = number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
-    number = vpmm_index_first(&pool->pending);
+    uint64_t largest = largest_complete(pool, 0), of_slabs = largest_complete(pool, VPMM_OF_SLABS);
+    if (largest < of_slabs)
+        largest = of_slabs;
+    uint32_t number = vpmm_index_first(&pool->pending);
     for (; number; number = vpmm_index_next(&pool->pending, number)) {
         VPMM_STEP();
         struct vpmm_span run = vpmm_run_around(pool, number, NULL, UINT_MAX);
