@@ -136,9 +136,9 @@ def dump_figures(dump: Any) -> Dict[str, float]:
 
 
 def _overlaps(regions: List[Any], page_bytes: int) -> int:
-    """How often a region begins before the one below it ends."""
+    """How often a region begins before the one below it ends. Roots lie anywhere, in any order."""
     wrong, end = 0, 0
-    for region in regions:
+    for region in sorted(regions, key=lambda one: int(one["address"], 0)):
         start = int(region["address"], 0)
         wrong += start < end
         end = start + region["pages"] * page_bytes

@@ -102,7 +102,9 @@ class ReadingCounters(InFolder):
             dump["devices"][0].update(change)
             self.assertEqual(counters.dump_figures(dump)["wrong_sums"], 1.0)
         dump = self.dump(2)
-        dump["devices"][0]["regions"][1]["address"] = "0x1010"
+        dump["devices"][0]["regions"].reverse()
+        self.assertEqual(counters.dump_figures(dump)["wrong_sums"], 0.0)
+        dump["devices"][0]["regions"][0]["address"] = "0x1010"
         self.assertEqual(counters.dump_figures(dump)["wrong_sums"], 1.0)
 
 

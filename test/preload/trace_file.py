@@ -13,7 +13,7 @@ REASONS = ["cuda", "small", "large", "capturing", "no_context", "no_vmm", "expli
            "no_peer", "no_ipc", "disabled", "limited", "full", "other"]
 
 RUNGS = ("", "habit", "spare", "follow", "settle", "gather", "ask", "early_wait", "slack", "free_wait", "create", "reap",
-         "host_wait", "device_wait", "poll", "neighbour")
+         "host_wait", "device_wait", "poll", "neighbour", "spot")
 
 Entry = collections.namedtuple("Entry", "ns duration_ns kind path device flags address bytes stream thread")
 

@@ -17,7 +17,7 @@
 /* Whole pages are wasteful where they leave more unused than WASTED_BYTES, or the slack if that is
  * less, and more than this part of the live bytes. Below that a slower request is not worth it. */
 #define WASTED_BYTES ((uint64_t)64 << 20)
-#define WASTED_SHARE 32
+#define WASTED_SHARE 20
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
  */

@@ -109,7 +109,8 @@ enum vpmm_way {
     X(HOST_WAIT, host_wait, "out of memory, waited")                                               \
     X(DEVICE_WAIT, device_wait, "out of memory, its stream waits")                                 \
     X(POLL, poll, "out of memory, polled")                                                         \
-    X(NEIGHBOUR, neighbour, "out of memory, neighbours asked")
+    X(NEIGHBOUR, neighbour, "out of memory, neighbours asked")                                     \
+    X(SPOT, spot, "of its size, lanes left alone")
 
 #define VPMM_RUNG_ENUM(NAME, name, text) VPMM_RUNG_##NAME,
 enum vpmm_rung {

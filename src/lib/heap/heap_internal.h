@@ -217,14 +217,22 @@ static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vp
 }
 /* ---- habits; any thread, no lock ---- */
 
+/* The key of the request's habit, which nobody has looked for yet. */
 static VPMM_INLINE struct vpmm_recalled
-vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
+vpmm_heap_recall_key(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
 {
     if (is_slab || vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
         return (struct vpmm_recalled){.is_kept = false};
     uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages);
-    return (struct vpmm_recalled){key, vpmm_habit_find(heap->habits, key), vpmm_habit_mark(key),
-                                  true};
+    return (struct vpmm_recalled){.key = key, .mark = vpmm_habit_mark(key), .is_kept = true};
+}
+static VPMM_INLINE struct vpmm_recalled
+vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
+{
+    struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, is_slab);
+    if (recalled.is_kept)
+        recalled.address = vpmm_habit_find(heap->habits, recalled.key);
+    return recalled;
 }
 /* The request was served at `address`. */
 static inline void vpmm_heap_remember(const struct vpmm_heap *heap,

@@ -168,6 +168,27 @@ static bool is_cautious(const struct vpmm_serving *serving)
     return mempool && vpmm_atomic_load(&mempool->is_cautious);
 }
 
+/* Nobody's lane is emptied for what lies free without that. Else a stream that lost its block would
+ * take those of all others, they would lose theirs in turn, and no lane would ever serve again. A
+ * request by habit wants all lanes first: what they hold may serve it where it was. */
+enum vpmm_status vpmm_rung_spot(struct vpmm_serving *serving, uint64_t *address_out)
+{
+    struct vpmm_heap *heap = serving->heap;
+    if (serving->recalled.address)
+        return VPMM_NOT_FOUND;
+    vpmm_lock_take(&heap->lock);
+    serving->want.is_neat = true;
+    enum vpmm_status status = vpmm_pool_fit(heap->pool, &serving->want, address_out);
+    serving->want.is_neat = false;
+    vpmm_heap_check(heap);
+    vpmm_lock_give(&heap->lock);
+    if (!status) {
+        vpmm_atomic_add(&heap->fits, 1);
+        serving->served.way = VPMM_WAY_FIT;
+    }
+    return status == VPMM_NO_METADATA ? VPMM_NOT_FOUND : status;
+}
+
 /* What the lane does not have is looked for among all that is free and complete by now, merged as
  * far as it can be: a fit that knows only a part of that leaves holes that later requests pay for.
  */

@@ -40,6 +40,7 @@ struct vpmm_track;
 struct vpmm_cached {
     uint64_t address;
     uint64_t turn; /* of the stream, that its free belongs to: see vpmm_order_turn */
+    uint64_t mark; /* of the block that it was: see habit.h */
     uint32_t number, pages;
 };
 

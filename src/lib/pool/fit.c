@@ -148,12 +148,20 @@ static bool find_whole(const struct vpmm_pool *pool, const struct vpmm_want *wan
     return false;
 }
 
+static bool is_neat(const struct vpmm_pool *pool, const struct vpmm_want *want, uint32_t number)
+{
+    uint64_t pages = number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
+    return pages == want->pages || pages >= 2 * want->pages;
+}
+
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_span *span_out)
 {
     if (want->owner.is_whole)
         return find_whole(pool, want, span_out);
     uint32_t number = find_region(pool, want);
     struct vpmm_span span;
+    if (want->is_neat && !is_neat(pool, want, number))
+        return false;
     if (number)
         span = vpmm_region_span(pool, vpmm_region_record(pool, number));
     else if (!find_run(pool, want, &span))

@@ -301,20 +301,19 @@ static void a_ring_of_many_sizes_asks_and_records_nothing(void **state)
     scene_end(s);
 }
 
-/* What a third stream freed may be complete, and then serves better than a part of a large block.
- */
+/* What a third stream freed may be complete, and then serves better than most of a large block. */
 static void what_another_stream_freed_is_looked_at_too(void **state)
 {
     struct scene scene, *s = &scene;
     (void)state;
     scene_start(s);
-    uint64_t small = fixture_malloc(&s->f, 2, s->third);
+    uint64_t small = fixture_malloc(&s->f, 3, s->third);
     fixture_free(&s->f, small, s->third);
     free_block(s);
     record(s, s->event, s->from);
     wait_for(s, s->to, s->event);
-    assert_int_equal(fixture_malloc(&s->f, 2, s->to), small);
-    fixture_work(&s->f, s->to, small, 2, true, NULL);
+    assert_int_equal(fixture_malloc(&s->f, 3, s->to), small);
+    fixture_work(&s->f, s->to, small, 3, true, NULL);
     fixture_free(&s->f, small, s->to);
     scene_end(s);
 }

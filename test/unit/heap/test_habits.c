@@ -109,6 +109,25 @@ static void the_lane_gives_what_the_habit_says(void **state)
     fixture_teardown(&f);
 }
 
+/* Another stream freed what the habit names: the lane's other block of that size is not given. */
+static void the_lane_gives_nothing_else(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_eager(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, a);
+    uint64_t q = fixture_malloc(&f, 4, a);
+    fixture_free(&f, p, b);
+    fixture_free(&f, q, a);
+    uint64_t hits = fixture_hits(&f);
+    assert_int_equal(fixture_malloc(&f, 4, a), p);
+    assert_int_equal(fixture_hits(&f), hits);
+    fixture_free(&f, p, a);
+    fixture_teardown(&f);
+}
+
 /* The pool puts together what a habit is about; the lane keeps all else. */
 static void a_lane_gives_up_no_more_than_a_habit_is_about(void **state)
 {
@@ -321,6 +340,7 @@ int main(void)
         cmocka_unit_test(so_is_one_of_cudamalloc),
         cmocka_unit_test(so_is_one_whose_blocks_another_stream_frees),
         cmocka_unit_test(the_lane_gives_what_the_habit_says),
+        cmocka_unit_test(the_lane_gives_nothing_else),
         cmocka_unit_test(a_lane_gives_up_no_more_than_a_habit_is_about),
         cmocka_unit_test(what_a_habit_leaves_is_for_habits_alone),
         cmocka_unit_test(a_habit_in_the_lane_leaves_the_pool_alone),

@@ -90,6 +90,56 @@ static void test_what_another_stream_freed(void **state)
     assert_int_equal(rung_of(1, b), VPMM_RUNG_GATHER);
 }
 
+/* What lies free beside the lanes leaves them as they are, if it is of the size. */
+static void test_what_lies_free(void **state)
+{
+    (void)state;
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t free = fixture_malloc(&f, 3, a), kept = fixture_malloc(&f, 1, a);
+    fixture_free(&f, fixture_malloc(&f, 1, b), b);
+    fixture_free(&f, free, b);
+    fixture_free(&f, kept, a);
+    assert_int_equal(rung_of(3, b), VPMM_RUNG_SPOT);
+    assert_int_equal(fixture_malloc(&f, 1, a), kept);
+    fixture_free(&f, kept, a);
+    assert_int_equal(rung_of(2, b), VPMM_RUNG_GATHER);
+}
+
+/* Where all lanes were emptied, none of the streams that lost their blocks does so again. */
+static void test_one_miss_leads_to_no_other(void **state)
+{
+    (void)state;
+    CUstream streams[6];
+    uint64_t blocks[6];
+    for (int i = 0; i < 6; i++) {
+        streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        blocks[i] = fixture_malloc(&f, 1, streams[i]);
+    }
+    for (int i = 0; i < 6; i++)
+        fixture_free(&f, blocks[i], streams[i]);
+    vpmm_heap_gather(f.heap);
+    vpmm_heap_reap(f.heap);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(rung_of(1, streams[i]), VPMM_RUNG_SPOT);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(rung_of(1, streams[i]), VPMM_RUNG_NONE);
+}
+
+/* A habit is looked for in all lanes before what lies free elsewhere is taken. */
+static void test_habit_in_a_lane(void **state)
+{
+    (void)state;
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    fixture_free(&f, fixture_malloc(&f, 2, a), a);
+    uint64_t block = fixture_malloc(&f, 1, b);
+    fixture_free(&f, block, a);
+    uint64_t again = fixture_malloc(&f, 1, b);
+    assert_int_equal(again, block);
+    fixture_free(&f, again, b);
+}
+
 /* The second round is served where the first one was. */
 static void test_habit(void **state)
 {
@@ -132,6 +182,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_new_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_was_freed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_another_stream_freed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_lies_free, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_miss_leads_to_no_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_habit_in_a_lane, setup, teardown),
         cmocka_unit_test_setup_teardown(test_habit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_device, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pending_cudafree, setup_slow, teardown),

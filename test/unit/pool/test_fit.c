@@ -236,6 +236,40 @@ static void a_fit_over_two_regions_waits_for_both(void **state)
     assert_true(world_is_complete(&w, live.fence));
 }
 
+static void a_neat_fit_leaves_nothing_or_as_much_as_it_takes(void **state)
+{
+    (void)state;
+    uint64_t free = world_malloc(&w, 8, 1);
+    world_free(&w, free, VPMM_FENCE_NONE);
+    for (uint64_t pages = 1; pages <= 8; pages++) {
+        struct vpmm_want want = world_want(&w, pages, 1);
+        uint64_t address;
+        want.is_neat = true;
+        if (pages > 4 && pages < 8) {
+            assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
+            continue;
+        }
+        assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_OK);
+        world_free(&w, free, VPMM_FENCE_NONE);
+        assert_string_equal(world_layout(&w), "[-8]");
+    }
+}
+
+static void a_neat_fit_is_no_run(void **state)
+{
+    (void)state;
+    uint64_t low = world_malloc(&w, 4, 1);
+    uint64_t high = world_malloc(&w, 4, 1);
+    world_free(&w, low, world_fence(&w, 1));
+    world_free(&w, high, world_fence(&w, 1));
+    struct vpmm_want want = world_want(&w, 8, 1);
+    uint64_t address;
+    want.is_neat = true;
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_NOT_FOUND);
+    want.is_neat = false;
+    assert_int_equal(vpmm_pool_fit(w.pool, &want, &address), VPMM_OK);
+}
+
 /* Three fences of one stream are not complete, and the fourth is. */
 static void who_has_waited_settles_all(void **state)
 {
@@ -292,6 +326,8 @@ int main(void)
         TEST(pending_pages_of_others_are_not_given_away),
         TEST(a_run_of_usable_neighbours_serves_without_a_move),
         TEST(a_fit_over_two_regions_waits_for_both),
+        TEST(a_neat_fit_leaves_nothing_or_as_much_as_it_takes),
+        TEST(a_neat_fit_is_no_run),
         TEST(who_has_waited_settles_all),
         TEST(a_join_without_memory_fails_before_any_change),
     };
