@@ -80,6 +80,61 @@ static bool serve_from_lane(struct vpmm_heap *heap, uint64_t pages,
     return status == VPMM_OK;
 }
 
+static void serving_init(struct vpmm_serving *serving, struct vpmm_heap *heap,
+                         const struct vpmm_request *request, uint64_t pages)
+{
+    serving->heap = heap;
+    serving->request = request;
+    serving->is_limited = false;
+    serving->is_worth_a_wait = false;
+    serving->served = (struct vpmm_served){VPMM_WAY_GROW, VPMM_RUNG_NONE};
+    serving->want = (struct vpmm_want){.pages = pages, .owner = owner_of(heap, request)};
+    struct vpmm_want *want = &serving->want;
+    want->number = vpmm_heap_reserve_ids(heap, 1);
+    want->may_spare = !vpmm_atomic_load(&heap->is_tight);
+    want->may_mix = !want->may_spare;
+    want->is_slab = request->is_slab;
+    want->owner.id = vpmm_heap_allocation_id(heap, want->number);
+    vpmm_request_view_init(&serving->view, heap->order, request->stream,
+                           !request->mempool ||
+                               !vpmm_atomic_load(&request->mempool->follows_never));
+    want->view = &serving->view.view;
+    want->n_follows = serving->view.follower.n_points;
+    for (uint32_t i = 0; i < want->n_follows; i++)
+        want->follows[i] = serving->view.follower.points[i].stream_id;
+    want->owner.mark = serving->recalled.mark;
+}
+
+static void note_served(struct vpmm_serving *serving, uint64_t address)
+{
+    struct vpmm_heap *heap = serving->heap;
+    const struct vpmm_request *request = serving->request;
+    vpmm_heap_remember(heap, &serving->recalled, address);
+    vpmm_hint_xor(&heap->layout, serving->recalled.mark);
+    mark(heap, request);
+    vpmm_heap_note_waste(heap);
+    if (request->mempool)
+        vpmm_mempool_note(heap, request->mempool);
+    if (request->served_out)
+        *request->served_out = serving->served;
+    vpmm_atomic_add(&heap->mallocs, 1);
+}
+
+bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request *request,
+                               uint64_t *address_out)
+{
+    struct vpmm_serving serving;
+    uint64_t pages = pages_of(heap, request);
+    serving.recalled = vpmm_heap_recall(heap, request->stream->id, pages, request->is_slab);
+    if (!pages || !serving.recalled.address)
+        return false;
+    serving_init(&serving, heap, request, pages);
+    if (vpmm_ladder_try(&serving, VPMM_RUNG_HABIT, address_out) != VPMM_OK)
+        return false;
+    note_served(&serving, *address_out);
+    return true;
+}
+
 enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request,
                                   uint64_t *address_out)
 {
@@ -93,42 +148,14 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     }
     vpmm_leases_give_back(heap);
     struct vpmm_serving serving;
-    serving.heap = heap;
-    serving.request = request;
-    serving.is_limited = false;
-    serving.is_worth_a_wait = false;
-    serving.served = (struct vpmm_served){VPMM_WAY_GROW, VPMM_RUNG_NONE};
-    serving.want = (struct vpmm_want){.pages = pages, .owner = owner_of(heap, request)};
-    serving.want.number = vpmm_heap_reserve_ids(heap, 1);
-    serving.want.may_spare = !vpmm_atomic_load(&heap->is_tight);
-    serving.want.may_mix = !serving.want.may_spare;
-    serving.want.is_slab = request->is_slab;
-    serving.want.owner.id = vpmm_heap_allocation_id(heap, serving.want.number);
-    vpmm_request_view_init(&serving.view, heap->order, request->stream,
-                           !request->mempool ||
-                               !vpmm_atomic_load(&request->mempool->follows_never));
-    serving.want.view = &serving.view.view;
-    serving.want.n_follows = serving.view.follower.n_points;
-    for (uint32_t i = 0; i < serving.want.n_follows; i++)
-        serving.want.follows[i] = serving.view.follower.points[i].stream_id;
-
-    vpmm_lanes_note_stream(heap, serving.view.follower.stream_id);
-    serving.recalled =
-        vpmm_heap_recall(heap, serving.want.owner.stream_id, pages, request->is_slab);
-    serving.want.owner.mark = serving.recalled.mark;
+    uint64_t stream_id = request->stream ? request->stream->id : 0;
+    vpmm_lanes_note_stream(heap, stream_id);
+    serving.recalled = vpmm_heap_recall(heap, stream_id, pages, request->is_slab);
+    serving_init(&serving, heap, request, pages);
     enum vpmm_status status = vpmm_ladder_climb(&serving, address_out);
-    if (!status) {
-        vpmm_heap_remember(heap, &serving.recalled, *address_out);
-        vpmm_hint_xor(&heap->layout, serving.recalled.mark);
-        mark(heap, request);
-        vpmm_heap_note_waste(heap);
-    }
-    if (status == VPMM_NO_MEMORY && serving.is_limited)
-        status = VPMM_LIMITED;
-    if (!status && request->mempool)
-        vpmm_mempool_note(heap, request->mempool);
-    if (!status && request->served_out)
-        *request->served_out = serving.served;
-    vpmm_atomic_add(status ? &heap->failures : &heap->mallocs, 1);
-    return status;
+    if (!status)
+        note_served(&serving, *address_out);
+    else
+        vpmm_atomic_add(&heap->failures, 1);
+    return status == VPMM_NO_MEMORY && serving.is_limited ? VPMM_LIMITED : status;
 }

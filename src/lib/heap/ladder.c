@@ -41,18 +41,24 @@ static enum kind kind_of(const struct vpmm_request *request)
     return request->stream->is_legacy ? LEGACY : STREAM;
 }
 
+enum vpmm_status vpmm_ladder_try(struct vpmm_serving *serving, enum vpmm_rung rung,
+                                 uint64_t *address_out)
+{
+    enum vpmm_status status = takes[rung](serving, address_out);
+    if (!status) {
+        serving->served.rung = rung;
+        vpmm_atomic_add(&serving->heap->rungs[rung], 1);
+    }
+    return status;
+}
+
 /* `rungs` end with VPMM_RUNG_NONE. */
 static enum vpmm_status climb(struct vpmm_serving *serving, const uint8_t *rungs,
                               uint64_t *address_out)
 {
     enum vpmm_status status = VPMM_NOT_FOUND;
-    for (; *rungs && status == VPMM_NOT_FOUND; rungs++) {
-        status = takes[*rungs](serving, address_out);
-        if (status)
-            continue;
-        serving->served.rung = (enum vpmm_rung) * rungs;
-        vpmm_atomic_add(&serving->heap->rungs[*rungs], 1);
-    }
+    for (; *rungs && status == VPMM_NOT_FOUND; rungs++)
+        status = vpmm_ladder_try(serving, (enum vpmm_rung) * rungs, address_out);
     return status;
 }
 

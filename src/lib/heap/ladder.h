@@ -22,6 +22,10 @@ struct vpmm_serving {
 VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_climb(struct vpmm_serving *serving,
                                                    uint64_t *address_out);
 
+/* Tries that rung alone; what it answers. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_ladder_try(struct vpmm_serving *serving, enum vpmm_rung rung,
+                                                 uint64_t *address_out);
+
 /* A rung of heap.h's list. It answers OK and an address, NOT_FOUND where the next one is to try,
  * and any other status where no further one of its part of the ladder can help. */
 #define VPMM_RUNG_DECLARE(NAME, name, text)                                                        \

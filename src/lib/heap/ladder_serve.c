@@ -51,7 +51,7 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
 enum vpmm_status vpmm_rung_habit(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    if (!serving->recalled.address)
+    if (!serving->recalled.address || serving->request->was_asked)
         return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
     enum vpmm_status status = vpmm_lane_serve(heap, &serving->want, serving->recalled.address);

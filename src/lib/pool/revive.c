@@ -188,6 +188,26 @@ static bool find(struct revival *revival)
            find_beside(revival, &pool->pending, (struct vpmm_tree_key){stream, pages, 0}, FREE_MAX);
 }
 
+/* Of the extents that come home, the first one from `*page` on and those behind it that lie side by
+ * side now, too: where they lie now, 0 pages if there is none. Most come as they went. */
+static struct vpmm_span next_run(const struct revival *revival, uint64_t *page)
+{
+    const struct vpmm_pool *pool = revival->pool;
+    uint32_t number = next_away(revival, page);
+    if (!number)
+        return (struct vpmm_span){.pages = 0};
+    struct vpmm_span run = vpmm_extent_span(pool, vpmm_extent_record(pool, number));
+    uint64_t next = *page;
+    while ((number = next_away(revival, &next)) != 0) {
+        struct vpmm_span home = vpmm_extent_span(pool, vpmm_extent_record(pool, number));
+        if (home.root != run.root || home.page != end_of(&run))
+            break;
+        run.pages += home.pages;
+        *page = next;
+    }
+    return run;
+}
+
 /* What the new owner comes after: all that use what it gets, where that was and where it will be.
  */
 static enum vpmm_status join_fences(struct revival *revival, vpmm_fence *fence)
@@ -195,12 +215,9 @@ static enum vpmm_status join_fences(struct revival *revival, vpmm_fence *fence)
     const struct vpmm_fence_view *view = revival->want->view;
     enum vpmm_status status = VPMM_OK;
     uint64_t page = revival->all.page;
-    uint32_t number;
-    while (!status && (number = next_away(revival, &page)) != 0) {
-        const struct vpmm_extent *extent = vpmm_extent_record(revival->pool, number);
-        struct vpmm_span home = vpmm_extent_span(revival->pool, extent);
-        status = vpmm_fence_add_span(revival->pool, view, &home, &revival->left);
-    }
+    struct vpmm_span run;
+    while (!status && (run = next_run(revival, &page)).pages != 0)
+        status = vpmm_fence_add_span(revival->pool, view, &run, &revival->left);
     *fence = revival->left;
     return status ? status : vpmm_fence_add_span(revival->pool, view, &revival->all, fence);
 }
@@ -209,15 +226,17 @@ static enum vpmm_status join_fences(struct revival *revival, vpmm_fence *fence)
 static void come_home(struct revival *revival)
 {
     struct vpmm_pool *pool = revival->pool;
-    uint64_t page = revival->all.page;
-    uint32_t number;
+    uint64_t page = revival->all.page, end = page;
+    struct vpmm_span run;
     pool->last_age++;
-    while ((number = next_away(revival, &page)) != 0) {
-        const struct vpmm_extent *extent = vpmm_extent_record(pool, number);
-        struct vpmm_span home = vpmm_extent_span(pool, extent);
-        vpmm_region_isolate(pool, &home);
-        vpmm_zombie_make(pool, &home, revival->left);
-        vpmm_extent_move_home(pool, number, revival->all.root, page - extent->pages);
+    while ((run = next_run(revival, &end)).pages != 0) {
+        vpmm_region_isolate(pool, &run);
+        vpmm_zombie_make(pool, &run, revival->left);
+        while (page < end) {
+            uint32_t number = next_away(revival, &page);
+            uint64_t pages = vpmm_extent_record(pool, number)->pages;
+            vpmm_extent_move_home(pool, number, revival->all.root, page - pages);
+        }
     }
 }
 

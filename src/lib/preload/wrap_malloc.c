@@ -99,7 +99,8 @@ static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_call *call, CUdevicep
     uint64_t address;
     if (!router)
         return VPMM_NOT_READY;
-    enum vpmm_status status = vpmm_router_malloc_warm(router, bytes, stream, &address);
+    enum vpmm_status status =
+        vpmm_router_malloc_warm(router, bytes, stream, vpmm_call_served(call), &address);
     vpmm_leave();
     if (!status) {
         *address_out = address;

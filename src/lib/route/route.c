@@ -228,6 +228,7 @@ serve(struct vpmm_router *router, const struct vpmm_route_request *request, uint
 static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_router *router, uint64_t bytes,
                                                vpmm_stream_handle handle,
                                                struct vpmm_mempool *named, int pool_device,
+                                               struct vpmm_served *served_out,
                                                uint64_t *address_out)
 {
     const struct vpmm_stream *stream = vpmm_order_recall(router->order, handle);
@@ -239,14 +240,22 @@ static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_router *router, uint6
     struct vpmm_mempool *mempool = named ? named : vpmm_atomic_load(&device->current);
     if (!heap || !mempool || mempool->limit_bytes || (named && pool_device != number))
         return VPMM_NOT_READY;
-    const struct vpmm_request wanted = {
-        .bytes = bytes, .context = stream->context, .stream = stream, .mempool = mempool};
+    const struct vpmm_request wanted = {.bytes = bytes,
+                                        .context = stream->context,
+                                        .stream = stream,
+                                        .mempool = mempool,
+                                        .served_out = served_out};
     if (bytes < device->whole_bytes || vpmm_router_is_part(router, number, bytes))
         return !named && bytes >= device->threshold_bytes &&
                        vpmm_router_malloc_part_warm(router, &wanted, number, address_out)
                    ? VPMM_OK
                    : VPMM_NOT_READY;
-    return vpmm_heap_malloc_cached(heap, &wanted, address_out) ? VPMM_OK : VPMM_NOT_FOUND;
+    if (vpmm_heap_malloc_cached(heap, &wanted, address_out))
+        return VPMM_OK;
+    if (!vpmm_heap_malloc_by_habit(heap, &wanted, address_out))
+        return VPMM_NOT_FOUND;
+    vpmm_atomic_add(&router->counts[true][VPMM_ROUTE_POOL], 1);
+    return VPMM_OK;
 }
 
 bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes)
@@ -275,11 +284,12 @@ bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
 }
 
 enum vpmm_status vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes,
-                                         vpmm_stream_handle stream, uint64_t *address_out)
+                                         vpmm_stream_handle stream, struct vpmm_served *served_out,
+                                         uint64_t *address_out)
 {
     return vpmm_router_is_small(router, bytes)
                ? VPMM_NOT_READY
-               : serve_warm(router, bytes, stream, NULL, 0, address_out);
+               : serve_warm(router, bytes, stream, NULL, 0, served_out, address_out);
 }
 
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
@@ -287,7 +297,7 @@ enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
 {
     if (request->mempool && !vpmm_router_is_small(router, request->bytes) &&
         !serve_warm(router, request->bytes, request->stream, request->mempool, request->pool_device,
-                    address_out))
+                    request->served_out, address_out))
         return VPMM_ROUTE_POOL;
     /* A thread that is cancelled in there would leave counts that others wait for. */
     bool could_be_cancelled = vpmm_cancel_hold();

@@ -111,11 +111,13 @@ bool vpmm_router_is_small(const struct vpmm_router *router, uint64_t bytes);
 void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason);
 
 /* The loop of every program that frees what it allocates again: serves a cudaMallocAsync that names
- * no memory pool from what its stream freed, where nothing has to be found out for that.
+ * no memory pool from what its stream freed, or where it was served in the round before, where
+ * nothing has to be found out for that. `served_out` as in struct vpmm_route_request.
  * Otherwise it is to be asked of vpmm_router_malloc: NOT_FOUND, as one that was_asked; NOT_READY,
  * as any. */
 enum vpmm_status vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t bytes,
-                                         vpmm_stream_handle stream, uint64_t *address_out);
+                                         vpmm_stream_handle stream, struct vpmm_served *served_out,
+                                         uint64_t *address_out);
 /* The same of a cudaMalloc that shares a page with others. `may_be`: such requests may do so (no
  * driver). Not beside a capture, nor in a broken context. */
 bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes);

@@ -128,6 +128,41 @@ static void the_lane_gives_nothing_else(void **state)
     fixture_teardown(&f);
 }
 
+/* What is to be put together is had at once, and is told as what the ladder serves. */
+static void a_habit_is_served_before_the_ladder(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_eager(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    struct vpmm_stream known;
+    struct vpmm_served served = {VPMM_WAY_CACHE, VPMM_RUNG_NONE};
+    struct vpmm_request request = {
+        .bytes = 8 * PAGE, .context = f.context, .stream = &known, .served_out = &served};
+    assert_int_equal(vpmm_order_stream(f.order, (vpmm_stream_handle)a, &known), VPMM_OK);
+    uint64_t p = fixture_malloc(&f, 8, a), q = 0;
+    fixture_free(&f, p, a);
+    uint64_t low = fixture_malloc(&f, 4, a), high = fixture_malloc(&f, 4, a);
+    assert_false(vpmm_heap_malloc_by_habit(f.heap, &request, &q));
+    fixture_free(&f, low, a);
+    fixture_free(&f, high, a);
+    struct vpmm_heap_counts before = counts_of(&f);
+    uint64_t calls = sim_calls(f.sim, NULL);
+    assert_true(vpmm_heap_malloc_by_habit(f.heap, &request, &q));
+    assert_int_equal(sim_calls(f.sim, NULL), calls);
+    struct vpmm_heap_counts after = counts_of(&f);
+    assert_int_equal(q, p);
+    assert_int_equal(served.rung, VPMM_RUNG_HABIT);
+    assert_int_equal(served.way, VPMM_WAY_HABIT);
+    assert_int_equal(after.habit_hits, before.habit_hits + 1);
+    assert_int_equal(after.rungs[VPMM_RUNG_HABIT], before.rungs[VPMM_RUNG_HABIT] + 1);
+    assert_int_equal(after.mallocs, before.mallocs + 1);
+    fixture_free(&f, q, a);
+    assert_int_equal(fixture_malloc(&f, 8, a), p);
+    fixture_free(&f, p, a);
+    fixture_teardown(&f);
+}
+
 /* The pool puts together what a habit is about; the lane keeps all else. */
 static void a_lane_gives_up_no_more_than_a_habit_is_about(void **state)
 {
@@ -341,6 +376,7 @@ int main(void)
         cmocka_unit_test(so_is_one_whose_blocks_another_stream_frees),
         cmocka_unit_test(the_lane_gives_what_the_habit_says),
         cmocka_unit_test(the_lane_gives_nothing_else),
+        cmocka_unit_test(a_habit_is_served_before_the_ladder),
         cmocka_unit_test(a_lane_gives_up_no_more_than_a_habit_is_about),
         cmocka_unit_test(what_a_habit_leaves_is_for_habits_alone),
         cmocka_unit_test(a_habit_in_the_lane_leaves_the_pool_alone),

@@ -275,6 +275,15 @@ bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *
     return true;
 }
 
+bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request *request,
+                               uint64_t *address_out)
+{
+    bool has_habit = heap->habit_of && heap->habit_of == request->stream->id;
+    if (has_habit)
+        *address_out = heap->base;
+    return has_habit;
+}
+
 bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
                            const struct vpmm_stream *stream, enum vpmm_status *status_out)
 {

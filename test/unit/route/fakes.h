@@ -40,6 +40,7 @@ struct vpmm_heap {
     bool is_reaped;
     bool is_destroyed;
     uint64_t cached_of; /* the stream whose front cache has the block; 0: none */
+    uint64_t habit_of;  /* the stream whose requests have a habit; 0: none */
     uint64_t cache_hits;
     unsigned n_mempool_trims; /* the last one's memory pool and what it was to keep */
     uint32_t trimmed_mempool;

@@ -74,8 +74,8 @@ enum vpmm_route sync_malloc(uint64_t bytes)
 enum vpmm_route routed(const struct vpmm_route_request *request, uint64_t *address_out)
 {
     bool may_be_warm = request->is_async && !request->mempool && !request->names_explicit_pool;
-    if (may_be_warm &&
-        !vpmm_router_malloc_warm(fixture.router, request->bytes, request->stream, address_out))
+    if (may_be_warm && !vpmm_router_malloc_warm(fixture.router, request->bytes, request->stream,
+                                                request->served_out, address_out))
         return VPMM_ROUTE_POOL;
     return vpmm_router_malloc(fixture.router, request, address_out);
 }

@@ -258,6 +258,24 @@ static void a_request_is_served_from_the_cache_of_its_stream(void **state)
     assert_int_equal(fakes.heaps[1].cache_hits, 1);
 }
 
+static void a_request_is_served_by_its_habit_at_once(void **state)
+{
+    (void)state;
+    const struct vpmm_route_request request = {
+        .bytes = 4 * MIB, .is_async = true, .stream = fake_stream(1)};
+    uint64_t counts[VPMM_ROUTE_COUNT];
+    fakes.caches = true;
+    (void)async_malloc(4 * MIB, 1);
+    fakes.heaps[1].habit_of = 11;
+    assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].request.bytes, 0);
+    vpmm_router_counts(fixture.router, true, counts);
+    assert_int_equal(counts[VPMM_ROUTE_POOL], 2);
+    fakes.heaps[1].habit_of = 0;
+    assert_int_equal(request_again(&request), VPMM_ROUTE_POOL);
+    assert_int_equal(fakes.heaps[1].request.bytes, 4 * MIB);
+}
+
 /* As without a cache. */
 static void what_is_not_the_pools_is_not_served_from_the_cache(void **state)
 {
@@ -318,6 +336,7 @@ int main(void)
         FIXTURE_TEST(answers_are_counted_by_kind),
         FIXTURE_TEST(out_of_memory_is_one_line_with_all_figures),
         FIXTURE_TEST(a_request_is_served_from_the_cache_of_its_stream),
+        FIXTURE_TEST(a_request_is_served_by_its_habit_at_once),
         FIXTURE_TEST(what_is_not_the_pools_is_not_served_from_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
