@@ -21,6 +21,7 @@ VARIABLES = {
     "src/lib/preload/signals.c": "what a handler must find: it is handed a number",
     "src/lib/base/lock.c": "the ranks a thread holds, where assertions are on",
     "src/lib/order/order_stream.c": "a thread's number",
+    "src/lib/order/memo.c": "what a thread remembers of streams",
 }
 # It has a process of its own.
 COMMAND = "src/tools/cli/"

@@ -94,6 +94,7 @@ static void serving_init(struct vpmm_serving *serving, struct vpmm_heap *heap,
     want->may_spare = !vpmm_atomic_load(&heap->is_tight);
     want->may_mix = !want->may_spare;
     want->is_slab = request->is_slab;
+    want->pays_by_extent = !vpmm_lanes_have_one_stream(heap);
     want->owner.id = vpmm_heap_allocation_id(heap, want->number);
     vpmm_request_view_init(&serving->view, heap->order, request->stream,
                            !request->mempool ||

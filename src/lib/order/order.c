@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes the order of a process and ends it. Must not touch an event whose context is gone. */
 #define _POSIX_C_SOURCE 200809L
+#include "order/memo.h"
 #include "order/order_internal.h"
 
 #include "base/layout.h"
@@ -69,6 +70,7 @@ void vpmm_order_destroy(struct vpmm_order *order)
     for (uint32_t number = 1; number < vpmm_table_end(&order->events); number++)
         if (is_alive(order, vpmm_event_at(order, number)))
             (void)driver->event_destroy(driver->self, vpmm_event_at(order, number)->handle);
+    vpmm_memos_finish(order);
     vpmm_condition_finish(&order->calmed);
     vpmm_lock_finish(&order->lock);
     give_memory_back(order);

@@ -189,8 +189,8 @@ struct vpmm_order {
     uint32_t n_recorders;     /* records under way that a capture excludes */
     /* Stands for the context of a capture whose stream could not be told; number 0. */
     struct vpmm_context unknown;
-    vpmm_atomic64 n_threads;
-    vpmm_atomic64 n_events, n_fences, n_records, n_queries, n_collections;
+    struct vpmm_far_memos *far_memos; /* see memo.c */
+    vpmm_atomic64 n_threads, n_events, n_fences, n_records, n_queries, n_collections;
     vpmm_atomic64 n_fences_tidied; /* from so many on it is time to poll */
 };
 

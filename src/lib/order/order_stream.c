@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: which one a handle means in the calling thread, and its id. Must not ask a capturing
  * stream for its id, because that ends the capture. */
+#include "order/memo.h"
 #include "order/order_internal.h"
 
 /* Own ids never meet those of a driver. */
@@ -88,73 +89,12 @@ static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
     return id ^ ((context->number - 1) & CONTEXT_MASK) << 48;
 }
 
-/* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
- * the special handles mean one in each context. */
-struct memo {
-    _Alignas(64) uint64_t epoch;
-    uint64_t driver_id;
-    vpmm_context_handle current; /* of special handles */
-    struct vpmm_stream stream;
-};
-
-/* A stream has a place of its own, and three beside it where another one has that: so four streams
- * never push one another out, whatever their handles. */
-#define MEMOS 16u /* 2 to the 4th; more do not fit where the library is opened by a program */
-#define WAYS 4u
-
-/* What is remembered stays where it is: a request keeps a pointer to it. */
-static struct memo *place_of(vpmm_stream_handle handle, struct memo **set_out)
-{
-    static _Thread_local __attribute__((tls_model("initial-exec"))) struct memo memos[MEMOS];
-    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
-    /* Handles that lie close together differ most in the highest bits. */
-    uint64_t place = mixed >> 60;
-    *set_out = &memos[place & ~(uint64_t)(WAYS - 1)];
-    return &memos[place];
-}
-
-static bool is_of(const struct memo *memo, vpmm_stream_handle handle, uint64_t epoch)
-{
-    return memo->stream.handle == handle && memo->epoch == epoch;
-}
-
-/* NULL: the thread remembers no such stream. */
-static const struct memo *memo_of(const struct vpmm_order *order, vpmm_stream_handle handle)
-{
-    struct memo *set;
-    const struct memo *own = place_of(handle, &set);
-    uint64_t epoch = vpmm_atomic_load(&order->epoch);
-    if (is_of(own, handle, epoch))
-        return own;
-    for (unsigned i = 0; i < WAYS; i++)
-        if (is_of(&set[i], handle, epoch))
-            return &set[i];
-    return NULL;
-}
-
-/* Where to remember it: there is never more than one of a handle. */
-static struct memo *room_for(vpmm_stream_handle handle, uint64_t epoch)
-{
-    static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned turn;
-    struct memo *set, *room = place_of(handle, &set);
-    bool has_room = room->epoch != epoch;
-    for (unsigned i = 0; i < WAYS; i++) {
-        if (set[i].stream.handle == handle)
-            return &set[i];
-        if (!has_room && set[i].epoch != epoch) {
-            room = &set[i];
-            has_room = true;
-        }
-    }
-    return has_room ? room : &set[turn++ % WAYS];
-}
-
 static bool is_special(vpmm_stream_handle handle)
 {
     return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
 }
 
-static bool is_current(const struct vpmm_order *order, const struct memo *memo)
+static bool is_current(const struct vpmm_order *order, const struct vpmm_memo *memo)
 {
     vpmm_context_handle current;
     return order->driver->context_current(order->driver->self, &current) == VPMM_OK &&
@@ -168,7 +108,8 @@ static bool has_id(const struct vpmm_order *order, vpmm_stream_handle handle, ui
 }
 
 /* Whether the driver still means the memo's stream by its handle. */
-VPMM_NOINLINE static bool is_special_still(const struct vpmm_order *order, const struct memo *memo)
+VPMM_NOINLINE static bool is_special_still(const struct vpmm_order *order,
+                                           const struct vpmm_memo *memo)
 {
     return is_current(order, memo) &&
            (memo->stream.is_legacy || has_id(order, memo->stream.handle, memo->driver_id));
@@ -176,7 +117,7 @@ VPMM_NOINLINE static bool is_special_still(const struct vpmm_order *order, const
 
 const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    const struct memo *memo = memo_of(order, handle);
+    const struct vpmm_memo *memo = vpmm_memo_find(order, handle);
     if (!memo || vpmm_atomic_load(&order->n_captures))
         return NULL;
     bool is_still =
@@ -186,7 +127,7 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
 
 const struct vpmm_stream *vpmm_order_remembered(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    const struct memo *memo = memo_of(order, handle);
+    const struct vpmm_memo *memo = vpmm_memo_find(order, handle);
     return memo ? &memo->stream : NULL;
 }
 
@@ -197,11 +138,11 @@ static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
                  const struct vpmm_stream *stream)
 {
     const struct vpmm_driver *driver = order->driver;
-    struct memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
+    struct vpmm_memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
     if (!driver->stream_id || stream->is_capturing || vpmm_atomic_load(&order->n_closing) ||
         (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
         return;
-    *room_for(stream->handle, epoch) = memo;
+    vpmm_memo_keep(order, &memo);
 }
 
 static enum vpmm_status look(struct vpmm_order *order, vpmm_stream_handle handle,

@@ -72,8 +72,7 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
         vpmm_policy_row_note(&pool->params, &pool->row, result.pages);
     }
     vpmm_atomic_add(&pool->counters.moved_pages, plan->moved_pages);
-    if (plan->moved_pages)
-        vpmm_policy_toll_take(&pool->toll);
+    vpmm_policy_toll_take(&pool->toll, draft->tolled_moves);
     *address_out = vpmm_root_address(pool, result.root, result.page);
     draft_destroy(pool, draft);
 }

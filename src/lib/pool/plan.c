@@ -61,6 +61,7 @@ static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_wan
     if (!place->harvest.extents)
         return VPMM_OK;
     assert(want);
+    draft->tolled_moves = want->pays_by_extent ? place->harvest.extents : 1;
     for (unsigned class = VPMM_CLASSES; class -- > 0 && !status;) {
         VPMM_STEP();
         uint64_t n = place->harvest.take.n[class];

@@ -49,6 +49,7 @@ struct vpmm_draft {
     uint32_t *
         extents; /* by step: the record of what is moved, or the one reserved for what is created */
     uint32_t n_groups;
+    uint64_t tolled_moves;
     uint32_t spare; /* a region record, for an abandon that must split */
 };
 

@@ -99,11 +99,10 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
     return unit < unit_max ? unit : unit_max;
 }
 
-void vpmm_policy_toll_take(struct vpmm_toll *toll)
+void vpmm_policy_toll_take(struct vpmm_toll *toll, uint64_t moves)
 {
-    toll->level += MOVE_WEIGHT;
-    if (toll->level > 2 * MOVES_MIN * MOVE_WEIGHT)
-        toll->level = 2 * MOVES_MIN * MOVE_WEIGHT;
+    uint64_t most = 2 * MOVES_MIN - toll->level / MOVE_WEIGHT;
+    toll->level += (moves < most ? moves : most) * MOVE_WEIGHT;
 }
 
 void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number)

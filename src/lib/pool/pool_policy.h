@@ -38,8 +38,8 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
 struct vpmm_toll {
     uint64_t level, number;
 };
-/* A request had to. */
-void vpmm_policy_toll_take(struct vpmm_toll *toll);
+/* A request had to, which counts as so many moves. */
+void vpmm_policy_toll_take(struct vpmm_toll *toll, uint64_t moves);
 /* Request `number` has come: all that came since the last call have eased the toll. */
 void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number);
 /* How many pages may be held in all for the sake of requests that need not move extents, where so

@@ -16,7 +16,7 @@ static struct fixture f;
 static CUstream stream;
 static uint64_t held[SINGLES / 2 + MOVES_BEFORE];
 
-static void set_up_with(uint64_t device_bytes)
+static void scatter(uint64_t device_bytes, bool has_another_stream)
 {
     struct fixture_params params;
     uint64_t p[SINGLES];
@@ -25,12 +25,19 @@ static void set_up_with(uint64_t device_bytes)
     params.sim.device_bytes = device_bytes;
     fixture_setup(&f, &params);
     stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    if (has_another_stream)
+        fixture_cycle(&f, 1, fixture_stream(&f, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < SINGLES; i++)
         p[i] = fixture_malloc(&f, 1, stream);
     for (int i = 0; i < SINGLES; i += 2)
         fixture_free(&f, p[i], stream);
     for (int i = 0; i < SINGLES / 2; i++)
         held[i] = p[2 * i + 1];
+}
+
+static void set_up_with(uint64_t device_bytes)
+{
+    scatter(device_bytes, false);
     for (int i = 0; i < MOVES_BEFORE; i++)
         held[SINGLES / 2 + i] = fixture_malloc(&f, 2, stream);
     assert_int_equal(fixture_totals(&f).moved_pages, 2 * MOVES_BEFORE);
@@ -146,6 +153,20 @@ static void test_a_full_device_has_none_to_spare(void **state)
     (void)tear_down(NULL);
 }
 
+/* Each request moves two extents: half as many requests pay as much. */
+static void test_among_several_streams_each_extent_counts(void **state)
+{
+    (void)state;
+    scatter(768 * GIB, true);
+    for (int i = 0; i < MOVES_BEFORE / 2 + 1; i++)
+        held[SINGLES / 2 + i] = fixture_malloc(&f, 2, stream);
+    assert_int_equal(fixture_totals(&f).moved_pages, MOVES_BEFORE + 1);
+    assert_false(moves(stream));
+    for (int i = 0; i < SINGLES / 2 + MOVES_BEFORE / 2 + 1; i++)
+        fixture_free(&f, held[i], stream);
+    fixture_teardown(&f);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -158,6 +179,7 @@ int main(void)
         TEST(test_a_refused_growth_is_no_tightness),
         cmocka_unit_test(test_the_share_is_of_what_is_pending_too),
         cmocka_unit_test(test_a_full_device_has_none_to_spare),
+        cmocka_unit_test(test_among_several_streams_each_extent_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #define FAKE_CONTEXTS 8
-#define FAKE_STREAMS 16
+#define FAKE_STREAMS 200
 #define FAKE_EVENTS 256
 
 struct fake_context {

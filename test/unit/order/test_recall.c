@@ -69,17 +69,71 @@ static void what_was_learnt_is_recalled_for_one_question(void **state)
     assert_int_equal(fake.n_facts, n_facts);
 }
 
+static void learn_all(uint64_t ids[FAKE_STREAMS])
+{
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        ids[i] = fake_known(order, i).id;
+}
+
+static int n_recalled(const uint64_t ids[FAKE_STREAMS])
+{
+    int n = 0;
+    for (int i = 0; i < FAKE_STREAMS; i++) {
+        const struct vpmm_stream *recalled = recall(i);
+        assert_true(!recalled || recalled->id == ids[i]);
+        n += recalled != NULL;
+    }
+    return n;
+}
+
 static void every_stream_is_recalled_as_itself(void **state)
 {
     (void)state;
     uint64_t ids[FAKE_STREAMS];
-    for (int i = 0; i < FAKE_STREAMS; i++)
-        ids[i] = fake_known(order, i).id;
-    for (int i = 0; i < FAKE_STREAMS; i++) {
-        const struct vpmm_stream *recalled = recall(i);
-        assert_true(!recalled || recalled->id == ids[i]);
-    }
+    learn_all(ids);
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS);
+    learn_all(ids);
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS);
+    fake_stream_create(&fake, FAKE_STREAMS - 1, 0);
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS - 1);
+}
+
+static void without_memory_some_are_forgotten(void **state)
+{
+    (void)state;
+    uint64_t ids[FAKE_STREAMS];
+    (void)fake_known(order, 0);
+    fake.fail_map = fake.n_maps + 1;
+    learn_all(ids);
+    assert_in_range(n_recalled(ids), 1, FAKE_STREAMS - 1);
     assert_non_null(recall(FAKE_STREAMS - 1));
+}
+
+static void *recall_all_elsewhere(void *unused)
+{
+    (void)unused;
+    uint64_t ids[FAKE_STREAMS];
+    learn_all(ids);
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS);
+    return NULL;
+}
+
+/* And of no thread that lives. */
+static void a_thread_takes_over_the_memory_of_one_that_has_ended(void **state)
+{
+    (void)state;
+    uint64_t ids[FAKE_STREAMS];
+    int64_t bytes = 0;
+    learn_all(ids);
+    for (int round = 0; round < 3; round++) {
+        pthread_t thread;
+        int64_t before = (int64_t)fake.mapped_bytes;
+        assert_int_equal(pthread_create(&thread, NULL, recall_all_elsewhere, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        bytes = (int64_t)fake.mapped_bytes - before;
+        assert_true(round == 0 ? bytes > 0 : bytes == 0);
+    }
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS);
 }
 
 /* Their handles are such that some have one place together. */
@@ -233,10 +287,13 @@ static void without_ids_nothing_is_remembered(void **state)
 static void another_order_remembers_nothing_of_this_one(void **state)
 {
     (void)state;
-    (void)fake_known(order, 0);
+    uint64_t ids[FAKE_STREAMS];
+    learn_all(ids);
     vpmm_order_destroy(order);
     order = fake_order(&fake);
-    assert_null(recall(0));
+    assert_int_equal(n_recalled(ids), 0);
+    learn_all(ids);
+    assert_int_equal(n_recalled(ids), FAKE_STREAMS);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -246,6 +303,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_was_learnt_is_recalled_for_one_question),
         TEST(every_stream_is_recalled_as_itself),
+        TEST(without_memory_some_are_forgotten),
+        TEST(a_thread_takes_over_the_memory_of_one_that_has_ended),
         TEST(four_streams_in_turn_are_recalled),
         TEST(a_handle_that_means_another_stream_is_looked_up),
         TEST(nothing_is_learnt_beside_the_beginning_of_a_capture),

@@ -255,11 +255,12 @@ static void the_toll_of_moves_is_bounded_and_passes(void **state)
     struct vpmm_toll toll = {0, 0};
     for (int i = 0; i < 96; i++) {
         assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 0);
-        vpmm_policy_toll_take(&toll);
+        vpmm_policy_toll_take(&toll, 1);
     }
     assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);
-    for (int i = 0; i < 1000; i++)
-        vpmm_policy_toll_take(&toll);
+    vpmm_policy_toll_take(&toll, 0);
+    vpmm_policy_toll_take(&toll, 1000);
+    vpmm_policy_toll_take(&toll, UINT64_MAX);
     vpmm_policy_toll_ease(&toll, 96 * 128);
     vpmm_policy_toll_ease(&toll, 5);
     assert_int_equal(vpmm_policy_spare(&params, &toll, 1000), 1250);

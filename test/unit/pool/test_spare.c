@@ -90,6 +90,15 @@ static void requests_that_fit_ease_the_toll(void **state)
     assert_false(moves());
 }
 
+/* Two extents a request: the forty-ninth is the first to exceed what ninety-six weigh. */
+static void each_extent_may_be_paid_for(void **state)
+{
+    (void)state;
+    w.pays_by_extent = true;
+    pay(49);
+    assert_false(moves());
+}
+
 static void old_moves_are_forgotten(void **state)
 {
     (void)state;
@@ -177,6 +186,7 @@ int main(void)
         TEST(who_often_moves_is_given_spare_memory_up_to_a_share),
         TEST(what_is_free_at_the_end_is_extended_in_place),
         TEST(requests_that_fit_ease_the_toll),
+        TEST(each_extent_may_be_paid_for),
         TEST(old_moves_are_forgotten),
         TEST(who_may_not_have_spare_memory_moves),
         cmocka_unit_test(none_is_spared_where_that_is_said),

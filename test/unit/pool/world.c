@@ -233,6 +233,7 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
         .create_pages_max = UINT64_MAX,
         .number = ++world->n_requests,
         .may_spare = !world->never_spares,
+        .pays_by_extent = world->pays_by_extent,
         .is_slab = world->is_slab,
         .may_mix = world->may_mix,
     };

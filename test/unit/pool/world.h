@@ -51,6 +51,7 @@ struct world {
     uint64_t n_requests;
     bool is_whole;         /* the next requests want extents of their own */
     bool never_spares;     /* the next requests: extents move, however often */
+    bool pays_by_extent;   /* likewise: each extent counts */
     bool is_slab, may_mix; /* the next requests */
     bool joins_fail;
     struct world_page *pages;
