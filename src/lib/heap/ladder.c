@@ -17,12 +17,12 @@ enum kind {
 static const struct {
     uint8_t plenty[RUNGS_MAX], shortage[RUNGS_MAX];
 } ladders[N_KINDS] = {
-    [STREAM] = {{R(HABIT), R(SPARE), R(FOLLOW), R(SPOT), R(GATHER), R(ASK), R(EARLY_WAIT),
+    [STREAM] = {{R(HABIT), R(SPARE), R(SPOT), R(FOLLOW), R(GATHER), R(ASK), R(EARLY_WAIT),
                  R(CREATE)},
                 {R(REAP), R(HOST_WAIT), R(DEVICE_WAIT), R(POLL), R(NEIGHBOUR)}},
     /* A wait of the legacy stream puts the blocking streams in an order that bare CUDA does not
      * give them, so it is made last, and never early. */
-    [LEGACY] = {{R(HABIT), R(SPARE), R(FOLLOW), R(SPOT), R(GATHER), R(ASK), R(CREATE)},
+    [LEGACY] = {{R(HABIT), R(SPARE), R(SPOT), R(FOLLOW), R(GATHER), R(ASK), R(CREATE)},
                 {R(REAP), R(HOST_WAIT), R(POLL), R(DEVICE_WAIT), R(NEIGHBOUR)}},
     [MALLOC] = {{R(HABIT), R(SETTLE), R(GATHER), R(ASK), R(SLACK), R(FREE_WAIT), R(CREATE)},
                 {R(REAP), R(HOST_WAIT), R(POLL), R(NEIGHBOUR)}},

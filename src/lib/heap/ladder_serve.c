@@ -170,11 +170,12 @@ static bool is_cautious(const struct vpmm_serving *serving)
 
 /* Nobody's lane is emptied for what lies free without that. Else a stream that lost its block would
  * take those of all others, they would lose theirs in turn, and no lane would ever serve again. A
- * request by habit wants all lanes first: what they hold may serve it where it was. */
+ * request by habit wants all lanes first: what they hold may serve it where it was. And the only
+ * stream robs nobody. */
 enum vpmm_status vpmm_rung_spot(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    if (serving->recalled.address)
+    if (serving->recalled.address || vpmm_lanes_have_one_stream(heap))
         return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
     serving->want.is_neat = true;
