@@ -17,7 +17,7 @@
 /* Whole pages are wasteful where they leave more unused than WASTED_BYTES, or the slack if that is
  * less, and more than this part of the live bytes. Below that a slower request is not worth it. */
 #define WASTED_BYTES ((uint64_t)64 << 20)
-#define WASTED_SHARE 20
+#define WASTED_SHARE 10
 
 /* A root holds at least twice the device, so that all of it can be mapped somewhere else once more.
  */
@@ -211,25 +211,28 @@ void vpmm_heap_note_tightness(struct vpmm_heap *heap)
         vpmm_atomic_store(&heap->is_tight, 1);
 }
 
-/* The pages and the bytes may be of different moments: more bytes than pages are no waste. To be
- * wasteful takes twice the waste that it takes to stay so: a program near the bound does not change
- * its mind at each request. With several streams whole pages waste less: each stream has shared
- * pages of its own that are not full, and what other streams free there comes back late. */
+/* The pages and the bytes may be of different moments: more bytes than pages are no waste. Once
+ * wasteful they stay so: a program that repeats itself would lose its habits each time that
+ * changed. With several streams whole pages waste less: each stream has shared pages of its own
+ * that are not full, and what other streams free there comes back late. */
 void vpmm_heap_note_waste(struct vpmm_heap *heap)
 {
-    uint64_t pages = 0, bytes = 0;
-    if (vpmm_lanes_have_one_stream(heap))
-        vpmm_pool_live(heap->pool, &pages, &bytes);
+    bool was_wasteful = vpmm_atomic_load(&heap->is_wasteful) != 0;
+    if (!vpmm_lanes_have_one_stream(heap)) {
+        if (was_wasteful)
+            vpmm_atomic_store(&heap->is_wasteful, 0);
+        return;
+    }
+    if (was_wasteful)
+        return;
+    uint64_t pages, bytes;
+    vpmm_pool_live(heap->pool, &pages, &bytes);
     uint64_t whole = pages * heap->page_bytes;
     uint64_t wasted = whole > bytes ? whole - bytes : 0;
     uint64_t slack = heap->params.slack_bytes;
     uint64_t most = slack < WASTED_BYTES ? slack : WASTED_BYTES;
-    if (most < bytes / WASTED_SHARE)
-        most = bytes / WASTED_SHARE;
-    bool was_wasteful = vpmm_atomic_load(&heap->is_wasteful) != 0;
-    bool is_wasteful = wasted > (was_wasteful ? most / 2 : most);
-    if (is_wasteful != was_wasteful)
-        vpmm_atomic_store(&heap->is_wasteful, is_wasteful);
+    if (wasted > most && wasted > bytes / WASTED_SHARE)
+        vpmm_atomic_store(&heap->is_wasteful, 1);
 }
 
 void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *counts_out)
