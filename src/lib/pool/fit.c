@@ -9,6 +9,9 @@
  * all. */
 #define ASKED_MAX 256
 
+/* A region of so many times the wanted pages is as good for others without these. */
+#define NEAT_TIMES 4
+
 /* So many of the largest pending regions are looked at for a run of neighbours, and so many
  * neighbours to either side. */
 #define RUNS_MAX 32
@@ -151,7 +154,7 @@ static bool find_whole(const struct vpmm_pool *pool, const struct vpmm_want *wan
 static bool is_neat(const struct vpmm_pool *pool, const struct vpmm_want *want, uint32_t number)
 {
     uint64_t pages = number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
-    return pages == want->pages || pages >= 2 * want->pages;
+    return pages == want->pages || pages >= NEAT_TIMES * want->pages;
 }
 
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_span *span_out)

@@ -42,6 +42,8 @@
  * do is the most that counts. */
 #define MOVE_WEIGHT ((uint64_t)128)
 #define MOVES_MIN ((uint64_t)96)
+/* So many of one request count, where its extents do. */
+#define MOVES_MAX 4
 
 static uint64_t power_of_two_to(uint64_t pages)
 {
@@ -101,8 +103,9 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
 
 void vpmm_policy_toll_take(struct vpmm_toll *toll, uint64_t moves)
 {
-    uint64_t most = 2 * MOVES_MIN - toll->level / MOVE_WEIGHT;
-    toll->level += (moves < most ? moves : most) * MOVE_WEIGHT;
+    toll->level += (moves < MOVES_MAX ? moves : MOVES_MAX) * MOVE_WEIGHT;
+    if (toll->level > 2 * MOVES_MIN * MOVE_WEIGHT)
+        toll->level = 2 * MOVES_MIN * MOVE_WEIGHT;
 }
 
 void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number)

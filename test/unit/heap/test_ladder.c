@@ -111,10 +111,11 @@ static void test_one_miss_leads_to_no_other(void **state)
 {
     (void)state;
     CUstream streams[6];
-    uint64_t blocks[6];
+    uint64_t blocks[6], between[6];
     for (int i = 0; i < 6; i++) {
         streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
         blocks[i] = fixture_malloc(&f, 1, streams[i]);
+        between[i] = fixture_malloc(&f, 1, streams[i]);
     }
     for (int i = 0; i < 6; i++)
         fixture_free(&f, blocks[i], streams[i]);
@@ -124,6 +125,8 @@ static void test_one_miss_leads_to_no_other(void **state)
         assert_int_equal(rung_of(1, streams[i]), VPMM_RUNG_SPOT);
     for (int i = 0; i < 6; i++)
         assert_int_equal(rung_of(1, streams[i]), VPMM_RUNG_NONE);
+    for (int i = 0; i < 6; i++)
+        fixture_free(&f, between[i], streams[i]);
 }
 
 /* A habit is looked for in all lanes before what lies free elsewhere is taken. */
