@@ -136,11 +136,13 @@ void vpmm_memo_keep(struct vpmm_order *order, const struct vpmm_memo *memo)
     vpmm_stream_handle handle = memo->stream.handle;
     struct vpmm_memo *own = near_place(handle), *set = set_of(near, own);
     struct vpmm_memo *room = room_in(set, own, handle, memo->epoch);
-    if (!room && far_order != order->number) {
+    /* The thread that takes the far ones over means another stream by its own per-thread handle. */
+    bool may_be_far = !room && !vpmm_stream_is_special(handle);
+    if (may_be_far && far_order != order->number) {
         far = take_far(order, (pid_t)syscall(SYS_gettid));
         far_order = order->number;
     }
-    if (!room && (own = far_place(order, handle)) != NULL) {
+    if (may_be_far && (own = far_place(order, handle)) != NULL) {
         set = set_of(far->memos, own);
         room = room_in(set, own, handle, memo->epoch);
     }

@@ -14,6 +14,12 @@ struct vpmm_memo {
     struct vpmm_stream stream;
 };
 
+/* Whether the handle means another stream in each context, or in each thread. */
+static inline bool vpmm_stream_is_special(vpmm_stream_handle handle)
+{
+    return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
+}
+
 /* NULL: the thread remembers no such stream. What is found stays as it is until the thread's next
  * vpmm_memo_keep. */
 const struct vpmm_memo *vpmm_memo_find(const struct vpmm_order *order, vpmm_stream_handle handle);

@@ -89,11 +89,6 @@ static uint64_t driver_id(const struct vpmm_context *context, uint64_t id)
     return id ^ ((context->number - 1) & CONTEXT_MASK) << 48;
 }
 
-static bool is_special(vpmm_stream_handle handle)
-{
-    return handle == VPMM_STREAM_LEGACY || handle == VPMM_STREAM_PER_THREAD;
-}
-
 static bool is_current(const struct vpmm_order *order, const struct vpmm_memo *memo)
 {
     vpmm_context_handle current;
@@ -120,8 +115,8 @@ const struct vpmm_stream *vpmm_order_recall(struct vpmm_order *order, vpmm_strea
     const struct vpmm_memo *memo = vpmm_memo_find(order, handle);
     if (!memo || vpmm_atomic_load(&order->n_captures))
         return NULL;
-    bool is_still =
-        is_special(handle) ? is_special_still(order, memo) : has_id(order, handle, memo->driver_id);
+    bool is_still = vpmm_stream_is_special(handle) ? is_special_still(order, memo)
+                                                   : has_id(order, handle, memo->driver_id);
     return is_still ? &memo->stream : NULL;
 }
 
@@ -140,7 +135,8 @@ static void keep(struct vpmm_order *order, uint64_t driver_id, uint64_t epoch,
     const struct vpmm_driver *driver = order->driver;
     struct vpmm_memo memo = {.epoch = epoch, .driver_id = driver_id, .stream = *stream};
     if (!driver->stream_id || stream->is_capturing || vpmm_atomic_load(&order->n_closing) ||
-        (is_special(stream->handle) && driver->context_current(driver->self, &memo.current)))
+        (vpmm_stream_is_special(stream->handle) &&
+         driver->context_current(driver->self, &memo.current)))
         return;
     vpmm_memo_keep(order, &memo);
 }
@@ -192,7 +188,7 @@ enum vpmm_status vpmm_order_stream(struct vpmm_order *order, vpmm_stream_handle 
 void vpmm_order_stream_gone(struct vpmm_order *order, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream = {.id = 0};
-    if (is_special(handle))
+    if (vpmm_stream_is_special(handle))
         return;
     if (vpmm_atomic_load(&order->n_tracks) && vpmm_order_stream(order, handle, &stream))
         stream.id = 0;

@@ -115,6 +115,9 @@ static void *recall_all_elsewhere(void *unused)
     uint64_t ids[FAKE_STREAMS];
     learn_all(ids);
     assert_int_equal(n_recalled(ids), FAKE_STREAMS);
+    assert_null(vpmm_order_remembered(order, VPMM_STREAM_PER_THREAD));
+    learn(VPMM_STREAM_PER_THREAD);
+    assert_non_null(vpmm_order_remembered(order, VPMM_STREAM_PER_THREAD));
     return NULL;
 }
 
