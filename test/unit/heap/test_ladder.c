@@ -76,7 +76,7 @@ static void test_what_was_freed(void **state)
     (void)state;
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_free(&f, fixture_malloc(&f, 8, a), a);
-    assert_int_equal(rung_of(3, a), VPMM_RUNG_FOLLOW);
+    assert_int_equal(rung_of(2, a), VPMM_RUNG_FOLLOW);
     assert_int_equal(rung_of(2, NULL), VPMM_RUNG_SETTLE);
 }
 
