@@ -132,7 +132,7 @@ struct vpmm_request {
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
     struct vpmm_served *served_out;   /* NULL: nobody asks; left alone where a front cache serves */
     bool is_slab;                     /* not the program's: see habit.h */
-    bool was_asked;                   /* the two forms below have just been asked, in vain */
+    bool was_asked; /* both vpmm_heap_malloc_cached and _by_habit have just failed to serve it */
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original
@@ -146,7 +146,8 @@ vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uin
  * no driver. False: vpmm_heap_malloc has to. */
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out);
-/* Serves such a request at the address that its habit names. No driver. False: likewise. */
+/* Serves `request`, of a stream, at the address that its habit names, under the heap's lock. False:
+ * it has no habit, or the address cannot be had now; vpmm_heap_malloc has to. */
 bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request *request,
                                uint64_t *address_out);
 /* Frees the live region that starts exactly at `address` into the stream's front cache; then

@@ -132,8 +132,8 @@ static VPMM_INLINE void note_hit(struct vpmm_heap *heap, const struct vpmm_reque
         vpmm_mempool_note_hit(heap, request->mempool);
 }
 
-/* The habit. A block that was asked for with that very key, and is in the lane now, lies where the
- * habit says: the table, which is seldom in the processor's cache, need not be read then. */
+/* Finds the request's habit. If the lane holds a block that was asked for with the same key, that
+ * block's place is the habit. Then the table is not read: it is seldom in the processor's cache. */
 static VPMM_INLINE void find_habit(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
                                    uint64_t kind, struct vpmm_recalled *recalled)
 {

@@ -168,10 +168,10 @@ static bool is_cautious(const struct vpmm_serving *serving)
     return mempool && vpmm_atomic_load(&mempool->is_cautious);
 }
 
-/* Nobody's lane is emptied for what lies free without that. Else a stream that lost its block would
- * take those of all others, they would lose theirs in turn, and no lane would ever serve again. A
- * request by habit wants all lanes first: what they hold may serve it where it was. And the only
- * stream robs nobody. */
+/* What lies free is taken before anybody's lane is emptied. Otherwise one stream that finds its
+ * lane empty takes the blocks of all others, these find theirs empty, and so on for ever. A request
+ * with a habit goes on to the lanes: they may hold the place that it names. The only stream has
+ * nobody to take from. */
 enum vpmm_status vpmm_rung_spot(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;

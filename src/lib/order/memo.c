@@ -21,7 +21,7 @@
 /* 2 to the 11th: for threads that name more streams. */
 #define FAR 2048u
 
-/* The far memos of one thread. When that has ended, another thread takes them over: so there are
+/* The far memos of one thread. When it has ended, another thread takes them over. So there are
  * never more than there were threads at one time. */
 struct vpmm_far_memos {
     struct vpmm_memo memos[FAR];
@@ -136,7 +136,7 @@ void vpmm_memo_keep(struct vpmm_order *order, const struct vpmm_memo *memo)
     vpmm_stream_handle handle = memo->stream.handle;
     struct vpmm_memo *own = near_place(handle), *set = set_of(near, own);
     struct vpmm_memo *room = room_in(set, own, handle, memo->epoch);
-    /* The thread that takes the far ones over means another stream by its own per-thread handle. */
+    /* Another thread may take the far memos over, and its per-thread handle is another stream. */
     bool may_be_far = !room && !vpmm_stream_is_special(handle);
     if (may_be_far && far_order != order->number) {
         far = take_far(order, (pid_t)syscall(SYS_gettid));

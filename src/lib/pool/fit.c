@@ -9,7 +9,7 @@
  * all. */
 #define ASKED_MAX 256
 
-/* A region of so many times the wanted pages is as good for others without these. */
+/* Of a region of so many times the wanted pages, enough is left for others. */
 #define NEAT_TIMES 4
 
 /* So many of the largest pending regions are looked at for a run of neighbours, and so many

@@ -118,7 +118,7 @@ struct vpmm_want {
     uint64_t number;           /* how many requests came before it, as far as anybody counts */
     uint64_t follows[VPMM_WANT_FOLLOWS_MAX], n_follows; /* other streams that the view may allow */
     bool may_spare;      /* new pages may replace extents that move, whatever create_pages_max */
-    bool pays_by_extent; /* to the toll, and not once however many extents it moves */
+    bool pays_by_extent; /* the toll counts each extent that it moves, not the request */
     bool is_neat;        /* a fit takes all of a region, or a quarter of it at most */
     bool asks_all; /* the view may allow what other streams left pending: ask about all of it */
     bool is_slab;  /* it is served in slab roots, all others elsewhere */

@@ -42,7 +42,7 @@
  * do is the most that counts. */
 #define MOVE_WEIGHT ((uint64_t)128)
 #define MOVES_MIN ((uint64_t)96)
-/* So many of one request count, where its extents do. */
+/* A request that pays for each extent pays for no more than so many. */
 #define MOVES_MAX 4
 
 static uint64_t power_of_two_to(uint64_t pages)

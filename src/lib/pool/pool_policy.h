@@ -38,7 +38,7 @@ uint64_t vpmm_policy_unit(const struct vpmm_pool_params *params, uint64_t held_p
 struct vpmm_toll {
     uint64_t level, number;
 };
-/* A request had to, which counts as so many moves, up to four. */
+/* A request had to move extents. It counts as so many moves, and as four at most. */
 void vpmm_policy_toll_take(struct vpmm_toll *toll, uint64_t moves);
 /* Request `number` has come: all that came since the last call have eased the toll. */
 void vpmm_policy_toll_ease(struct vpmm_toll *toll, uint64_t number);

@@ -188,8 +188,8 @@ static bool find(struct revival *revival)
            find_beside(revival, &pool->pending, (struct vpmm_tree_key){stream, pages, 0}, FREE_MAX);
 }
 
-/* Of the extents that come home, the first one from `*page` on and those behind it that lie side by
- * side now, too: where they lie now, 0 pages if there is none. Most come as they went. */
+/* Where the next extents that come home lie now: the first one from `*page` on, and those after it
+ * as long as they lie side by side. `*page` moves past them. 0 pages: none is left. */
 static struct vpmm_span next_run(const struct revival *revival, uint64_t *page)
 {
     const struct vpmm_pool *pool = revival->pool;

@@ -252,10 +252,12 @@ static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_router *router, uint6
                    : VPMM_NOT_READY;
     if (vpmm_heap_malloc_cached(heap, &wanted, address_out))
         return VPMM_OK;
-    if (!vpmm_heap_malloc_by_habit(heap, &wanted, address_out))
-        return VPMM_NOT_FOUND;
-    vpmm_atomic_add(&router->counts[true][VPMM_ROUTE_POOL], 1);
-    return VPMM_OK;
+    bool could_be_cancelled = vpmm_cancel_hold();
+    bool is_served = vpmm_heap_malloc_by_habit(heap, &wanted, address_out);
+    vpmm_cancel_restore(could_be_cancelled);
+    if (is_served)
+        vpmm_atomic_add(&router->counts[true][VPMM_ROUTE_POOL], 1);
+    return is_served ? VPMM_OK : VPMM_NOT_FOUND;
 }
 
 bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes)

@@ -279,6 +279,9 @@ bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request
                                uint64_t *address_out)
 {
     bool has_habit = heap->habit_of && heap->habit_of == request->stream->id;
+    int cancel;
+    assert_int_equal(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel), 0);
+    assert_int_equal(cancel, PTHREAD_CANCEL_DISABLE);
     if (has_habit)
         *address_out = heap->base;
     return has_habit;
