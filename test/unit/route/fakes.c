@@ -266,8 +266,7 @@ uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes)
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out)
 {
-    bool hits = heap->cached_of && heap->cached_of == request->stream->id;
-    if (!hits)
+    if (heap->cached_of != request->stream->id)
         return false;
     *address_out = heap->base;
     heap->cached_of = 0;
@@ -278,13 +277,10 @@ bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *
 bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request *request,
                                uint64_t *address_out)
 {
-    bool has_habit = heap->habit_of && heap->habit_of == request->stream->id;
-    int cancel;
-    assert_int_equal(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel), 0);
-    assert_int_equal(cancel, PTHREAD_CANCEL_DISABLE);
-    if (has_habit)
+    assert_false(vpmm_cancel_hold());
+    if (heap->habit_of == request->stream->id)
         *address_out = heap->base;
-    return has_habit;
+    return heap->habit_of == request->stream->id;
 }
 
 bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
