@@ -4,6 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "fixture.h"
 
+#include "heap/heap_parts.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -355,6 +357,27 @@ static void test_no_free_under_way_is_missed(void **state)
     }
 }
 
+/* Pages of 1 GiB, each of which a byte is asked of. A second stream ends that. */
+static void test_whole_pages_waste_with_one_stream_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct vpmm_stream known;
+    struct vpmm_request request = {.bytes = 1, .stream = &known};
+    uint64_t p[2];
+    fixture_setup_default(&f);
+    request.context = f.context;
+    for (int i = 0; i < 2; i++) {
+        CUstream stream = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        assert_int_equal(vpmm_order_stream(f.order, (vpmm_stream_handle)stream, &known), VPMM_OK);
+        assert_int_equal(vpmm_heap_malloc(f.heap, &request, &p[i]), VPMM_OK);
+        assert_true(vpmm_heap_is_wasteful(f.heap) == (i == 0));
+    }
+    fixture_free(&f, p[0], NULL);
+    fixture_free(&f, p[1], NULL);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_lost_and_withheld_pages_are_pending),
         cmocka_unit_test(test_what_another_thread_is_closing_is_waited_for),
         cmocka_unit_test(test_no_free_under_way_is_missed),
+        cmocka_unit_test(test_whole_pages_waste_with_one_stream_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
