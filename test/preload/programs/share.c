@@ -13,14 +13,20 @@
  * mapping o I               whether MAPPING_BASE_ADDR and MAPPING_SIZE hold it
  * context o I               whether CU_POINTER_ATTRIBUTE_CONTEXT is the current context
  * overlaps I K              whether blocks I and K have addresses in common
- * taken I                  whether the next block as large as I lies elsewhere (it is freed at
- * once) queue o I                 work on the import that completes only when something waits for
- * it device D, reset           another primary context, current from then on; its reset fork a
- * child that lives until its standard input ends; answers when it runs break the device has an
- * error that stays leave                     returns from main */
+ * taken I                   whether none of a few blocks as large as I lies where I lies
+ * withheld                  the code, and the bytes that are freed and open in another process
+ * queue o I                 work on the import that completes only when something waits for it
+ * device D                  another primary context, current from then on
+ * reset                     its reset
+ * fork                      a child that lives until its standard input ends; answers when it runs
+ * break                     the device has an error that stays
+ * leave                     returns from main */
 #define _GNU_SOURCE
+#include <vpmm/vpmm.h>
+
 #include <cuda.h>
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +37,7 @@
 #define MIB (1ul << 20)
 #define ODD 13
 #define BLOCKS 64
-#define TRIES 2048
+#define TRIES 8
 
 /* Of the simulated device. */
 void vpmm_sim_device_break(CUdevice device, CUresult code);
@@ -153,23 +159,30 @@ static bool overlap(const struct piece *one, const struct piece *other)
            other->address < one->address + one->bytes;
 }
 
-/* Each time one block more is asked for, so that those of the time before, which are found first,
- * are not all. */
+/* Not for a block that has come back: its pages may have moved into a region elsewhere. */
 static void tell_taken(const struct piece *block)
 {
-    static struct piece others[TRIES];
-    static unsigned n;
+    struct piece others[TRIES];
     bool is_taken = true;
     CUresult result = CUDA_SUCCESS;
-    n += n < TRIES;
-    for (unsigned i = 0; i < n && !result; i++) {
-        others[i].bytes = block->bytes;
-        result = cuMemAlloc(&others[i].address, block->bytes);
-        is_taken = is_taken && !overlap(block, &others[i]);
+    unsigned n = 0;
+    while (n < TRIES && !result) {
+        others[n].bytes = block->bytes;
+        result = cuMemAlloc(&others[n].address, block->bytes);
+        is_taken = is_taken && !result && !overlap(block, &others[n]);
+        n += !result;
     }
-    for (unsigned i = 0; i < n && !result; i++)
-        result = cuMemFree(others[i].address);
+    while (n-- > 0)
+        (void)cuMemFree(others[n].address);
     printf("%d %d\n", (int)result, is_taken);
+}
+
+static void tell_withheld(void)
+{
+    vpmm_interface_fn *find = (vpmm_interface_fn *)dlsym(RTLD_DEFAULT, "vpmm_interface_1");
+    struct vpmm_snapshot snapshot = {.size_bytes = sizeof snapshot};
+    enum vpmm_result result = find ? find()->snapshot_take(0, &snapshot) : VPMM_NOT_LOADED;
+    printf("%d %llu\n", (int)result, (unsigned long long)snapshot.withheld_bytes);
 }
 
 static void make_current(CUdevice device)
@@ -237,6 +250,8 @@ static void act(char **words)
         printf("%d\n", overlap(&blocks[a], &blocks[b]));
     else if (strcmp(name, "taken") == 0)
         tell_taken(&blocks[a]);
+    else if (strcmp(name, "withheld") == 0)
+        tell_withheld();
     else if (strcmp(name, "device") == 0)
         make_current((CUdevice)a);
     else if (strcmp(name, "reset") == 0)
