@@ -43,7 +43,8 @@ void vpmm_table_finish(struct vpmm_table *table)
 
 static enum vpmm_status add_chunk(struct vpmm_table *table)
 {
-    uint32_t n_chunks = vpmm_atomic_load(&table->n_chunks), first = vpmm_table_end(table);
+    uint32_t n_chunks = vpmm_atomic_load(&table->n_chunks);
+    uint32_t first = n_chunks * VPMM_TABLE_CHUNK_RECORDS;
     if (n_chunks == VPMM_TABLE_CHUNKS)
         return VPMM_NO_METADATA;
     void *chunk =
@@ -80,6 +81,8 @@ uint32_t vpmm_table_take(struct vpmm_table *table)
     table->first_free = table->next_free[number];
     table->n_free--;
     table->n_used++;
+    if (number >= vpmm_table_end(table))
+        vpmm_atomic_store(&table->end, number + 1);
     return number;
 }
 

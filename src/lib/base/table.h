@@ -23,6 +23,7 @@ struct vpmm_table {
     const struct vpmm_memory *memory;
     size_t record_bytes;
     vpmm_atomic32 n_chunks; /* that exist; written by the owner */
+    vpmm_atomic32 end;      /* above each number that was ever taken; written by the owner */
     uint32_t n_free;        /* numbers on the free list */
     uint32_t first_free; /* head of the free list; a free record's first four bytes are not used for
                             it */
@@ -51,7 +52,7 @@ void vpmm_table_give(struct vpmm_table *table, uint32_t number);
 /* All numbers that were ever taken are below this. By any thread. */
 static inline uint32_t vpmm_table_end(const struct vpmm_table *table)
 {
-    return vpmm_atomic_load(&table->n_chunks) * VPMM_TABLE_CHUNK_RECORDS;
+    return vpmm_atomic_load(&table->end);
 }
 
 /* The record of a number that was taken at some time. */

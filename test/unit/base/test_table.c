@@ -104,6 +104,24 @@ static void a_given_number_comes_back_with_its_bytes(void **state)
     vpmm_table_finish(&table);
 }
 
+static void the_end_lies_just_above_what_was_taken(void **state)
+{
+    (void)state;
+    struct vpmm_table table;
+    uint32_t last = 0;
+    assert_int_equal(vpmm_table_init(&table, 8, &vpmm_memory_system), VPMM_OK);
+    assert_int_equal(vpmm_table_reserve(&table, 100), VPMM_OK);
+    assert_int_equal(vpmm_table_end(&table), 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        last = vpmm_table_take(&table);
+        assert_int_equal(vpmm_table_end(&table), last + 1);
+    }
+    vpmm_table_give(&table, 1);
+    assert_int_equal(vpmm_table_take(&table), 1);
+    assert_int_equal(vpmm_table_end(&table), last + 1);
+    vpmm_table_finish(&table);
+}
+
 static void a_reserve_makes_later_takes_safe(void **state)
 {
     (void)state;
@@ -143,6 +161,7 @@ int main(void)
         cmocka_unit_test(records_are_zeroed_distinct_and_stay_in_place),
         cmocka_unit_test(numbers_that_are_none_have_no_record),
         cmocka_unit_test(a_given_number_comes_back_with_its_bytes),
+        cmocka_unit_test(the_end_lies_just_above_what_was_taken),
         cmocka_unit_test(a_reserve_makes_later_takes_safe),
         cmocka_unit_test(failed_inits_leave_nothing),
     };
