@@ -19,6 +19,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
+def part(text):
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit() and int(number) < int(parts)):
+        raise argparse.ArgumentTypeError("I/N with I from 0 to N-1, not '%s'" % text)
+    return int(number), int(parts)
+
+
 def parse():
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -28,6 +35,8 @@ def parse():
                         help="check that each can be planted, and that each rule and folder has one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="work copies (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the work copies: the next run starts faster")
+    parser.add_argument("--part", type=part, metavar="I/N",
+                        help="of the mutants in the order of their names, each N-th from the I-th (0 to N-1) on")
     parser.add_argument("--only-failed", action="store_true", help="try those that the last run did not see caught")
     parser.add_argument("--verbose", action="store_true", help="print each verdict as it comes")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
@@ -44,6 +53,9 @@ def chosen(mutants, arguments):
     unknown = names - {mutant.name for mutant in mutants}
     if unknown:
         raise Unusable("no such mutant: %s" % sorted(unknown)[0])
+    if arguments.part:
+        number, parts = arguments.part
+        names = set(sorted(names)[number::parts])
     return [mutant for mutant in mutants if mutant.name in names]
 
 

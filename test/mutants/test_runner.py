@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Tests of what plants bugs and judges them, on a small project of its own."""
+import argparse
 import pathlib
 import shutil
 import subprocess
@@ -326,6 +327,17 @@ class Whole(unittest.TestCase):
         lost = [self.mutants[0]._replace(tests=["unit/summs"])]
         with self.assertRaisesRegex(Unusable, "no such test or suite: unit/summs"):
             Trial(self.root, self.root / "build-mutants", lost, 1, []).prepare()
+
+    def test_the_parts_are_the_whole(self):
+        names = ["b", "a", "d", "c", "e"]
+        mutants = [argparse.Namespace(name=name) for name in names]
+        parts = []
+        for text in "0/2", "1/2":
+            arguments = argparse.Namespace(names=[], folder=pathlib.Path("none"), only_failed=False, part=run.part(text))
+            parts.append({mutant.name for mutant in run.chosen(mutants, arguments)})
+        self.assertEqual(parts, [{"a", "c", "e"}, {"b", "d"}])
+        for text in "2/2", "-1/2", "1", "a/b", "0/0":
+            self.assertRaises(argparse.ArgumentTypeError, run.part, text)
 
     def test_the_command_tells_what_is_not_caught_and_fails_then(self):
         command = [sys.executable, "-B", run.__file__, "--root", str(self.root), "--lists", str(self.root), "--keep"]

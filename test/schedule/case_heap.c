@@ -203,7 +203,7 @@ static void check_failing_peer(void)
 }
 
 const struct schedule_case cases_heap[] = {
-    SCHEDULE_TEST(two_grow, prepare_empty, {malloc_one, malloc_async}, check),
+    SCHEDULE_TEST(two_grow, prepare_empty, {malloc_one, malloc_one}, check),
     SCHEDULE_TEST(grow_beside_a_free, prepare_block, {malloc_one, free_block}, check),
     SCHEDULE_TEST(stitch_beside_a_free, prepare_holey_block, {malloc_two, free_block}, check),
     SCHEDULE_TEST(stitch_beside_a_trim, prepare_holey, {malloc_two, trim}, check),

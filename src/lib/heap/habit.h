@@ -43,7 +43,7 @@ void vpmm_habits_finish(struct vpmm_heap *heap);
 /* What a live block adds to the device's *layout*, the exclusive or of all of them: of the key of
  * its request, so that it is the same wherever the block lies. Each lane keeps what went through
  * it, the heap the rest. Slabs add nothing: they lie apart. */
-static inline uint64_t vpmm_habit_mark(uint64_t key)
+static inline uint64_t vpmm_habit_stamp(uint64_t key)
 {
     uint64_t mixed = key * UINT64_C(0x9e3779b97f4a7c15);
     return mixed ^ mixed >> 32;
@@ -107,7 +107,7 @@ void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address);
 struct vpmm_recalled {
     uint64_t key;
     uint64_t address; /* 0: none yet */
-    uint64_t mark;    /* what its block adds to the layout */
+    uint64_t stamp;   /* what its block adds to the layout */
     bool is_kept;     /* or nothing is remembered, because there are too many lanes */
 };
 

@@ -108,19 +108,19 @@ static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, const struct vp
 /* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
 static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
                                      const struct vpmm_request *request, uint64_t stream_id,
-                                     uint64_t mark)
+                                     uint64_t stamp)
 {
     const struct vpmm_owner owner = {.bytes = request->bytes,
                                      .context_id = vpmm_context_id(request->context),
                                      .stream_id = stream_id,
                                      .id = next_id(heap, lane),
-                                     .mark = mark,
+                                     .stamp = stamp,
                                      .is_async = stream_id != 0,
                                      .mempool = vpmm_mempool_number(request)};
     uint32_t number = lane->cached[i - 1].number;
     lane->cached[i - 1] = lane->cached[--lane->n];
     vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
-    vpmm_lane_mark(lane, mark);
+    vpmm_lane_stamp(lane, stamp);
     return vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
 }
 
@@ -139,7 +139,7 @@ static VPMM_INLINE void find_habit(const struct vpmm_heap *heap, const struct vp
 {
     for (uint32_t i = lane->n; i > 0 && recalled->is_kept; i--) {
         const struct vpmm_cached *cached = &lane->cached[i - 1];
-        if (cached->mark == recalled->mark && cached->pages == kind) {
+        if (cached->stamp == recalled->stamp && cached->pages == kind) {
             recalled->address = cached->address;
             return;
         }
@@ -162,7 +162,7 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     find_habit(heap, lane, kind, &recalled);
     uint32_t i = search(heap, lane, kind, recalled.address, stream_id != 0, &is_pending);
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, stream_id, recalled.mark);
+        *address_out = hand_out(heap, lane, i, request, stream_id, recalled.stamp);
         note_hit(heap, request, &recalled, *address_out);
     }
     vpmm_lane_give(lane);
@@ -189,7 +189,7 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
             break;
     }
     if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, request->stream->id, recalled->mark);
+        *address_out = hand_out(heap, lane, i, request, request->stream->id, recalled->stamp);
     }
     vpmm_lane_give(lane);
     return i > 0;
@@ -227,9 +227,8 @@ bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm
            serve_from_followed(heap, pages, request, address_out);
 }
 
-enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
-                                           const struct vpmm_request *request,
-                                           uint64_t *address_out)
+enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
+                                        const struct vpmm_request *request, uint64_t *address_out)
 {
     uint64_t lane_id = LANE_OF_CONTEXT | vpmm_context_id(request->context);
     return serve(heap, lane_id, 0, pages, request, address_out);
@@ -274,12 +273,12 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
     lane->cached[lane->n++] =
         (struct vpmm_cached){.address = address,
                              .turn = turn,
-                             .mark = live->mark,
+                             .stamp = live->stamp,
                              .number = live->number,
                              .pages = (uint32_t)kind_of(live->pages, live->is_slab)};
     vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
-    vpmm_lane_mark(lane, live->mark);
+    vpmm_lane_stamp(lane, live->stamp);
     return true;
 }
 
@@ -349,7 +348,7 @@ static struct vpmm_lane *take_roomy(struct vpmm_heap *heap, uint64_t lane_id)
     return lane;
 }
 
-bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out)
+bool vpmm_cache_free_sync(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out)
 {
     struct vpmm_live live;
     struct vpmm_context *context =

@@ -23,20 +23,19 @@ bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm
                        uint64_t *address_out);
 /* The same for cudaMalloc, of what cudaFree freed of its context's memory. NOT_FOUND; NOT_READY:
  * there is one, but it is not known complete. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_waiting(struct vpmm_heap *heap, uint64_t pages,
-                                                           const struct vpmm_request *request,
-                                                           uint64_t *address_out);
+VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
+                                                        const struct vpmm_request *request,
+                                                        uint64_t *address_out);
 
-/* As vpmm_heap_free_cached. A driver call is made only where a batch is closed, and on the legacy
- * stream. */
+/* As vpmm_heap_free_cached. A driver call is made only where a batch is closed, and for the mark of
+ * a blocking stream. */
 bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm_stream *stream,
                      enum vpmm_status *status_out);
 
 /* cudaFree of a live block of cudaMalloc (driver: it records, or, before driver 12.5, waits).
  * False: the block is as it was; then the pool has to take it. `*status_out` as in vpmm_heap_free.
  */
-bool vpmm_cache_free_waiting(struct vpmm_heap *heap, uint64_t address,
-                             enum vpmm_status *status_out);
+bool vpmm_cache_free_sync(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out);
 
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);

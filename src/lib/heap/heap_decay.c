@@ -70,7 +70,7 @@ void vpmm_heap_decay_look(struct vpmm_heap *heap, bool may_record)
 static uint64_t margin_pages(const struct vpmm_heap *heap, uint64_t need_pages)
 {
     uint64_t percent = max(heap->params.slack_percent, heap->params.spare_percent);
-    return max(heap->params.slack_bytes / heap->page_bytes, need_pages / 100 * percent);
+    return max(heap->params.slack_bytes / heap->page_bytes, need_pages * percent / 100);
 }
 
 /* With the lock. Only whole extents count as there for the next highest need: they can be moved to

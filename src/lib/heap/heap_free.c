@@ -105,14 +105,14 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     struct vpmm_region_view region;
     *wait_out = VPMM_OK;
     if (stream ? vpmm_heap_free_cached(heap, address, stream, wait_out)
-               : vpmm_cache_free_waiting(heap, address, wait_out))
+               : vpmm_cache_free_sync(heap, address, wait_out))
         return VPMM_OK;
     enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
     if (status)
         return status;
     vpmm_fence fence;
     vpmm_atomic_add(&heap->frees, 1);
-    vpmm_hint_xor(&heap->layout, region.owner.mark);
+    vpmm_hint_xor(&heap->layout, region.owner.stamp);
     if (!vpmm_heap_fence_free(heap, &region.owner, stream, &fence, wait_out) ||
         !fence_with_prior(heap, &region, stream, &fence, wait_out)) {
         vpmm_atomic_add(&heap->lost_pages, region.pages);
@@ -147,7 +147,7 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
         return false;
     vpmm_atomic_add(&heap->frees, 1);
     vpmm_atomic_add(&heap->lost_pages, region.pages);
-    vpmm_hint_xor(&heap->layout, region.owner.mark);
+    vpmm_hint_xor(&heap->layout, region.owner.stamp);
     return true;
 }
 
@@ -160,7 +160,7 @@ bool vpmm_heap_free_unknown(struct vpmm_heap *heap, uint64_t address)
     if (vpmm_pool_claim(heap->pool, address, &region))
         return false;
     vpmm_atomic_add(&heap->frees, 1);
-    vpmm_hint_xor(&heap->layout, region.owner.mark);
+    vpmm_hint_xor(&heap->layout, region.owner.stamp);
     if (is_fenced && vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE) {
         fence = vpmm_order_join(order, region.fence, fence);
         is_fenced = fence != VPMM_FENCE_NONE;
@@ -202,7 +202,7 @@ void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
                           dies_with(&region, context_id) &&
                           !vpmm_pool_claim(heap->pool, region.address, &region);
         if (is_claimed) {
-            vpmm_hint_xor(&heap->layout, region.owner.mark);
+            vpmm_hint_xor(&heap->layout, region.owner.stamp);
             vpmm_lease_release(heap, &region, region.fence, 0);
         }
         vpmm_lock_give(&heap->lock);

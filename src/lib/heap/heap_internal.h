@@ -224,7 +224,7 @@ vpmm_heap_recall_key(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t 
     if (is_slab || vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
         return (struct vpmm_recalled){.is_kept = false};
     uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages);
-    return (struct vpmm_recalled){.key = key, .mark = vpmm_habit_mark(key), .is_kept = true};
+    return (struct vpmm_recalled){.key = key, .stamp = vpmm_habit_stamp(key), .is_kept = true};
 }
 static VPMM_INLINE struct vpmm_recalled
 vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)

@@ -74,9 +74,9 @@ static bool serve_from_lane(struct vpmm_heap *heap, uint64_t pages,
 {
     if (request->stream)
         return vpmm_cache_malloc(heap, pages, request, address_out);
-    enum vpmm_status status = vpmm_cache_malloc_waiting(heap, pages, request, address_out);
+    enum vpmm_status status = vpmm_cache_malloc_sync(heap, pages, request, address_out);
     if (status == VPMM_NOT_READY && vpmm_order_poll(heap->order))
-        status = vpmm_cache_malloc_waiting(heap, pages, request, address_out);
+        status = vpmm_cache_malloc_sync(heap, pages, request, address_out);
     return status == VPMM_OK;
 }
 
@@ -103,7 +103,7 @@ static void serving_init(struct vpmm_serving *serving, struct vpmm_heap *heap,
     want->n_follows = serving->view.follower.n_points;
     for (uint32_t i = 0; i < want->n_follows; i++)
         want->follows[i] = serving->view.follower.points[i].stream_id;
-    want->owner.mark = serving->recalled.mark;
+    want->owner.stamp = serving->recalled.stamp;
 }
 
 static void note_served(struct vpmm_serving *serving, uint64_t address)
@@ -111,7 +111,7 @@ static void note_served(struct vpmm_serving *serving, uint64_t address)
     struct vpmm_heap *heap = serving->heap;
     const struct vpmm_request *request = serving->request;
     vpmm_heap_remember(heap, &serving->recalled, address);
-    vpmm_hint_xor(&heap->layout, serving->recalled.mark);
+    vpmm_hint_xor(&heap->layout, serving->recalled.stamp);
     mark(heap, request);
     vpmm_heap_note_waste(heap);
     if (request->mempool)

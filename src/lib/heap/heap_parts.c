@@ -39,7 +39,7 @@ enum vpmm_status vpmm_heap_free_fenced(struct vpmm_heap *heap, uint64_t address,
     if (status)
         return status;
     vpmm_atomic_add(&heap->frees, 1);
-    vpmm_hint_xor(&heap->layout, region.owner.mark);
+    vpmm_hint_xor(&heap->layout, region.owner.stamp);
     if (vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE) {
         vpmm_fence joined = vpmm_order_join(order, region.fence, fence);
         if (joined) {

@@ -96,6 +96,13 @@ enum vpmm_status vpmm_serving_stitch(struct vpmm_serving *serving, uint64_t crea
     return status == VPMM_LIMITED ? VPMM_NO_MEMORY : status;
 }
 
+static uint64_t slack_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals)
+{
+    uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
+    uint64_t share = totals->live_pages_peak * heap->params.slack_percent / 100;
+    return slack > share ? slack : share;
+}
+
 /* The pages that may be created while what is held stays within what is live, `pages` more, and
  * the slack. */
 static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
@@ -104,11 +111,7 @@ static uint64_t pages_within_slack(struct vpmm_heap *heap, uint64_t pages)
     vpmm_lock_take(&heap->lock);
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
-    uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
-    uint64_t share = totals.live_pages_peak / 100 * heap->params.slack_percent;
-    if (slack < share)
-        slack = share;
-    uint64_t limit = totals.live_pages + pages + slack;
+    uint64_t limit = totals.live_pages + pages + slack_pages(heap, &totals);
     uint64_t last_share = heap->capacity_pages / 100 * LAST_SHARE_PERCENT;
     if (limit > heap->capacity_pages - last_share)
         limit = totals.live_pages + pages;
@@ -128,7 +131,7 @@ static bool may_have_another(struct vpmm_serving *serving)
     vpmm_pool_totals(heap->pool, &totals);
     vpmm_lock_give(&heap->lock);
     uint64_t spare = totals.live_pages_peak * heap->params.spare_percent / 100;
-    uint64_t slack = heap->params.slack_bytes / heap->page_bytes;
+    uint64_t slack = slack_pages(heap, &totals);
     uint64_t held_max = totals.live_pages_peak + (spare > slack ? spare : slack);
     return totals.held_pages + serving->want.pages <= held_max;
 }

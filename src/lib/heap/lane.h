@@ -39,8 +39,8 @@ struct vpmm_track;
 
 struct vpmm_cached {
     uint64_t address;
-    uint64_t turn; /* of the stream, that its free belongs to: see vpmm_order_turn */
-    uint64_t mark; /* of the block that it was: see habit.h */
+    uint64_t turn;  /* of the stream, that its free belongs to: see vpmm_order_turn */
+    uint64_t stamp; /* of the block that it was: see habit.h */
     uint32_t number, pages;
 };
 
@@ -133,9 +133,9 @@ VPMM_NOINLINE void vpmm_lane_adopt(struct vpmm_heap *heap, uint64_t stream_id,
                                    const struct vpmm_stream *stream);
 
 /* A block has become live or is freed through the lane; with the latch. */
-static inline void vpmm_lane_mark(struct vpmm_lane *lane, uint64_t mark)
+static inline void vpmm_lane_stamp(struct vpmm_lane *lane, uint64_t stamp)
 {
-    vpmm_hint_store(&lane->layout, vpmm_hint_load(&lane->layout) ^ mark);
+    vpmm_hint_store(&lane->layout, vpmm_hint_load(&lane->layout) ^ stamp);
 }
 
 /* Keeps all lanes as they are, while the pool is audited; with the heap's lock. */

@@ -51,15 +51,15 @@ void vpmm_pool_commit(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t *
 {
     struct vpmm_draft *draft = draft_of(plan);
     struct vpmm_span result = draft->base.pages ? draft->base : draft->target;
-    result.pages = draft->base.pages + draft->target.pages - draft->surplus;
+    result.pages = draft->base.pages + draft->target.pages - draft->excess;
     give_spare(pool, draft);
     for (uint32_t i = 0; i < plan->n_steps; i++)
         step_done(pool, draft, i, true);
     pool->last_age++;
     for (uint32_t i = 0; i < draft->n_groups; i++)
         vpmm_zombie_make(pool, &draft->groups[i].span, draft->groups[i].fence);
-    if (draft->surplus) {
-        uint64_t page = draft->target.page + draft->target.pages - draft->surplus;
+    if (draft->excess) {
+        uint64_t page = draft->target.page + draft->target.pages - draft->excess;
         uint32_t rest = vpmm_region_at(draft->target.root, page);
         vpmm_region_turn(pool, rest, &draft->rest);
         (void)vpmm_region_merge(pool, rest);

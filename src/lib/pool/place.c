@@ -87,15 +87,15 @@ static void cut(const struct vpmm_pool *pool, uint64_t pages, uint64_t room,
 }
 
 /* Completes a place that has its base: fills a hole with `pages` of what is available, and new
- * memory. False when no hole is large enough. A surplus that no hole has room for is not worth
+ * memory. False when no hole is large enough. An excess that no hole has room for is not worth
  * another root. */
 static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available, uint64_t pages,
                  const struct bounds *bounds, struct vpmm_place *place)
 {
     struct vpmm_harvest *harvest = &place->harvest;
     vpmm_policy_harvest(available, pages, !bounds->is_whole, harvest);
-    uint32_t hole = find_hole(pool, &place->base, bounds, pages + harvest->surplus);
-    if (!hole && harvest->surplus) {
+    uint32_t hole = find_hole(pool, &place->base, bounds, pages + harvest->excess);
+    if (!hole && harvest->excess) {
         vpmm_policy_harvest(available, pages, false, harvest);
         hole = find_hole(pool, &place->base, bounds, pages);
     }
@@ -105,7 +105,7 @@ static bool fill(const struct vpmm_pool *pool, const struct vpmm_mix *available,
     place->cost = (struct vpmm_cost){harvest->missing, harvest->extents};
     if (harvest->missing)
         cut(pool, place->base.pages + pages, place->target.pages - pages, bounds, place);
-    place->target.pages = pages + harvest->surplus + place->extra;
+    place->target.pages = pages + harvest->excess + place->extra;
     return true;
 }
 

@@ -23,7 +23,7 @@ static struct vpmm_draft *draft_create(const struct vpmm_pool *pool, const struc
     draft->extents = (uint32_t *)(void *)(draft->groups + n_moves);
     draft->base = place->base;
     draft->target = place->target;
-    draft->surplus = place->harvest.surplus + place->extra;
+    draft->excess = place->harvest.excess + place->extra;
     return draft;
 }
 
@@ -76,12 +76,12 @@ static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_wan
     return status;
 }
 
-/* The extent with the surplus goes last; and what is left of it must wait for all that the extent
+/* The extent with the excess goes last; and what is left of it must wait for all that the extent
  * left. */
-static enum vpmm_status place_surplus(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
-                                      const struct vpmm_place *place, struct vpmm_draft *draft)
+static enum vpmm_status place_excess(struct vpmm_pool *pool, const struct vpmm_fence_view *view,
+                                     const struct vpmm_place *place, struct vpmm_draft *draft)
 {
-    if (!place->harvest.surplus)
+    if (!place->harvest.excess)
         return VPMM_OK;
     uint32_t last = draft->plan.n_steps - 1;
     uint32_t i = last;
@@ -168,9 +168,9 @@ static enum vpmm_status begin(struct vpmm_pool *pool, const struct vpmm_place *p
         make_busy(pool, &draft->groups[i].span);
     make_busy(pool, &draft->base);
     struct vpmm_span need = draft->target;
-    need.pages -= draft->surplus;
+    need.pages -= draft->excess;
     make_busy(pool, &need);
-    make_busy(pool, &(struct vpmm_span){need.root, need.page + need.pages, draft->surplus});
+    make_busy(pool, &(struct vpmm_span){need.root, need.page + need.pages, draft->excess});
     return VPMM_OK;
 }
 
@@ -189,7 +189,7 @@ static enum vpmm_status make_plan(struct vpmm_pool *pool, const struct vpmm_want
     const struct vpmm_fence_view *view = want ? want->view : NULL;
     enum vpmm_status status = pick_moves(pool, want, place, draft);
     if (!status)
-        status = place_surplus(pool, view, place, draft);
+        status = place_excess(pool, view, place, draft);
     if (!status)
         status = join_result(pool, view, draft);
     if (!status) {

@@ -7,7 +7,7 @@
 #include "pool/pool_internal.h"
 
 /* A way to serve a request. The result begins with `base` and goes on into `target`, which ends in
- * what is not needed: a surplus, or extra pages. */
+ * what is not needed: an excess, or extra pages. */
 struct vpmm_place {
     struct vpmm_span
         base; /* usable free regions that stay where they are; no pages: there are none */
@@ -43,8 +43,8 @@ struct vpmm_draft {
     struct vpmm_plan plan;
     size_t bytes;
     struct vpmm_span base, target;
-    uint64_t surplus;                 /* pages at the end of target */
-    struct vpmm_content result, rest; /* what base and target become, and the surplus */
+    uint64_t excess;                  /* pages at the end of target */
+    struct vpmm_content result, rest; /* what base and target become, and the excess */
     struct vpmm_group *groups;
     uint32_t *
         extents; /* by step: the record of what is moved, or the one reserved for what is created */

@@ -43,7 +43,7 @@ struct vpmm_owner {
     uint64_t bytes;      /* as requested; the region is rounded up to pages */
     uint64_t context_id; /* of the allocating context */
     uint64_t stream_id;  /* that allocated it, or that freed it; 0 for cudaMalloc and cudaFree */
-    uint64_t id, mark;   /* unique to each allocation, never reused; the caller's own */
+    uint64_t id, stamp;  /* unique to each allocation, never reused; the caller's own */
     bool is_async;       /* came from cudaMallocAsync */
     uint32_t mempool;    /* then the number of the memory pool that it counts to */
     bool is_whole;       /* the region begins and ends where extents do */

@@ -81,7 +81,7 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
         .pages = vpmm_atomic_load(&region->pages),
         .bytes = vpmm_atomic_load(&region->bytes),
         .context_id = vpmm_atomic_load(&region->context_id),
-        .mark = vpmm_atomic_load(&region->mark),
+        .stamp = vpmm_atomic_load(&region->stamp),
         .fence = vpmm_atomic_load(&region->fence),
         .number = number,
     };

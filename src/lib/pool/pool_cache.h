@@ -24,7 +24,7 @@ static inline uint64_t vpmm_share_mempool_part(const struct vpmm_pool_share *sha
 
 /* A live region as it was found. What it says is true if vpmm_pool_cache then gets it. */
 struct vpmm_live {
-    uint64_t word, pages, bytes, context_id, mark;
+    uint64_t word, pages, bytes, context_id, stamp;
     vpmm_fence fence;
     uint32_t number;
     bool is_async, is_slab;

@@ -35,10 +35,10 @@ struct vpmm_region {
      * the fields change; each change makes a new generation. */
     vpmm_atomic64 word;
     vpmm_atomic64 address, pages, fence;
-    vpmm_atomic64 bytes, context_id, mark; /* of the owner */
-    vpmm_atomic64 stream_id;               /* the same; of a free region: who has it in order */
-    vpmm_atomic64 id;                      /* of the owner; of a zombie its age */
-    struct vpmm_tree_node size_node;       /* in the tree by size of its state */
+    vpmm_atomic64 bytes, context_id, stamp; /* of the owner */
+    vpmm_atomic64 stream_id;                /* the same; of a free region: who has it in order */
+    vpmm_atomic64 id;                       /* of the owner; of a zombie its age */
+    struct vpmm_tree_node size_node;        /* in the tree by size of its state */
     struct vpmm_tree_node side_node;  /* growable regions; zombies that wait for nothing, by age */
     struct vpmm_tree_node fence_node; /* free regions and zombies that wait, by fence */
     uint64_t page : VPMM_PAGE_BITS;

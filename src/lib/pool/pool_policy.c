@@ -171,15 +171,15 @@ static void take_one_too_large(const struct vpmm_mix *available, struct vpmm_har
         return;
     harvest->take.n[harvest->last_class]++;
     harvest->extents++;
-    harvest->surplus = ((uint64_t)1 << harvest->last_class) - harvest->missing;
+    harvest->excess = ((uint64_t)1 << harvest->last_class) - harvest->missing;
     harvest->missing = 0;
     for (unsigned i = harvest->last_class; i-- > 0;) {
-        uint64_t needless = harvest->surplus >> i;
+        uint64_t needless = harvest->excess >> i;
         if (needless > harvest->take.n[i])
             needless = harvest->take.n[i];
         harvest->take.n[i] -= needless;
         harvest->extents -= needless;
-        harvest->surplus -= needless << i;
+        harvest->excess -= needless << i;
     }
 }
 

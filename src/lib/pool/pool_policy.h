@@ -62,8 +62,8 @@ struct vpmm_harvest {
     uint64_t extents; /* taken in all */
     uint64_t missing; /* pages that no extent is left for */
     uint64_t
-        surplus; /* pages taken beyond the need: then the last extent in place is of last_class */
-    unsigned last_class; /* where surplus is not 0 */
+        excess; /* pages taken beyond the need: then the last extent in place is of last_class */
+    unsigned last_class; /* where excess is not 0 */
 };
 
 /* Chooses from `available` for a need of `pages`, leaving nothing missing that an extent could

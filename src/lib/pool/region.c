@@ -54,7 +54,7 @@ bool vpmm_region_read(const struct vpmm_region *region, struct vpmm_region_view 
         .fence = vpmm_atomic_load(&region->fence),
         .owner = {.bytes = vpmm_atomic_load(&region->bytes),
                   .context_id = vpmm_atomic_load(&region->context_id),
-                  .mark = vpmm_atomic_load(&region->mark),
+                  .stamp = vpmm_atomic_load(&region->stamp),
                   .stream_id = vpmm_atomic_load(&region->stream_id),
                   .id = (word & VPMM_REGION_STATE_MASK) == VPMM_REGION_ZOMBIE
                             ? 0
@@ -185,7 +185,7 @@ static inline void set_owner(struct vpmm_region *region, const struct vpmm_owner
 {
     vpmm_atomic_store(&region->bytes, owner->bytes);
     vpmm_atomic_store(&region->context_id, owner->context_id);
-    vpmm_atomic_store(&region->mark, owner->mark);
+    vpmm_atomic_store(&region->stamp, owner->stamp);
     vpmm_atomic_store(&region->stream_id, owner->stream_id);
     vpmm_atomic_store(&region->id, owner->id);
 }

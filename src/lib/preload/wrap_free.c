@@ -73,7 +73,7 @@ static bool serve(struct vpmm_call *call, CUdeviceptr address, vpmm_stream_handl
     return is_served;
 }
 
-static VPMM_INLINE CUresult release_waiting(struct vpmm_call *call, CUdeviceptr address)
+static VPMM_INLINE CUresult release_sync(struct vpmm_call *call, CUdeviceptr address)
 {
     CUresult result;
     if (serve(call, address, NULL, &result))
@@ -113,7 +113,7 @@ static VPMM_INLINE CUresult release_async_ptsz(struct vpmm_call *call, CUdevicep
         return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
     }
 
-FREES(cuMemFree_v2, (CUdeviceptr address), release_waiting, address)
+FREES(cuMemFree_v2, (CUdeviceptr address), release_sync, address)
 FREES(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), release_async, address, stream)
 FREES(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream), release_async_ptsz, address,
       stream)

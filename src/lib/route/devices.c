@@ -351,3 +351,17 @@ struct vpmm_context *vpmm_router_capture_begin(struct vpmm_router *router,
         vpmm_heap_gather(vpmm_atomic_load(&router->heaps[i]));
     return vpmm_order_capture_begin(router->order, handle);
 }
+
+void vpmm_router_counts(struct vpmm_router *router, bool is_async,
+                        uint64_t counts_out[VPMM_ROUTE_COUNT])
+{
+    for (unsigned i = 0; i < VPMM_ROUTE_COUNT; i++)
+        counts_out[i] = vpmm_atomic_load(&router->counts[is_async][i]);
+    uint32_t n = vpmm_atomic_load(&router->n_heaps);
+    for (uint32_t i = 0; is_async && i < n; i++) {
+        struct vpmm_heap_counts counts;
+        vpmm_heap_counts(vpmm_atomic_load(&router->heaps[i]), &counts);
+        counts_out[VPMM_ROUTE_POOL] += counts.direct_hits;
+    }
+    counts_out[VPMM_ROUTE_POOL] += vpmm_router_parts_served(router, is_async);
+}

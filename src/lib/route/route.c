@@ -266,8 +266,7 @@ bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes)
            !vpmm_router_is_small(router, bytes);
 }
 
-bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
-                                     uint64_t *address_out)
+bool vpmm_router_malloc_part_sync(struct vpmm_router *router, uint64_t bytes, uint64_t *address_out)
 {
     struct vpmm_context *context;
     if (vpmm_atomic_load(&router->is_unconnected) || !router->config->ipc ||
@@ -297,13 +296,18 @@ enum vpmm_status vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t by
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
                                    const struct vpmm_route_request *request, uint64_t *address_out)
 {
-    if (request->mempool && !vpmm_router_is_small(router, request->bytes) &&
-        !serve_warm(router, request->bytes, request->stream, request->mempool, request->pool_device,
-                    request->served_out, address_out))
+    struct vpmm_route_request asked = *request;
+    bool may_be_warm = request->mempool && !vpmm_router_is_small(router, request->bytes);
+    enum vpmm_status warm =
+        may_be_warm ? serve_warm(router, request->bytes, request->stream, request->mempool,
+                                 request->pool_device, request->served_out, address_out)
+                    : VPMM_NOT_READY;
+    if (!warm)
         return VPMM_ROUTE_POOL;
+    asked.was_asked |= warm == VPMM_NOT_FOUND;
     /* A thread that is cancelled in there would leave counts that others wait for. */
     bool could_be_cancelled = vpmm_cancel_hold();
-    enum vpmm_route route = serve(router, request, address_out);
+    enum vpmm_route route = serve(router, &asked, address_out);
     vpmm_cancel_restore(could_be_cancelled);
     vpmm_atomic_add(&router->counts[request->is_async][route], 1);
     return route;
@@ -312,20 +316,6 @@ enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,
 void vpmm_router_refused(struct vpmm_router *router, bool is_async, enum vpmm_route reason)
 {
     vpmm_atomic_add(&router->counts[is_async][reason], 1);
-}
-
-void vpmm_router_counts(struct vpmm_router *router, bool is_async,
-                        uint64_t counts_out[VPMM_ROUTE_COUNT])
-{
-    for (unsigned i = 0; i < VPMM_ROUTE_COUNT; i++)
-        counts_out[i] = vpmm_atomic_load(&router->counts[is_async][i]);
-    uint32_t n = vpmm_atomic_load(&router->n_heaps);
-    for (uint32_t i = 0; is_async && i < n; i++) {
-        struct vpmm_heap_counts counts;
-        vpmm_heap_counts(vpmm_atomic_load(&router->heaps[i]), &counts);
-        counts_out[VPMM_ROUTE_POOL] += counts.direct_hits;
-    }
-    counts_out[VPMM_ROUTE_POOL] += vpmm_router_parts_served(router, is_async);
 }
 
 /* ---- memory that may go back ---- */

@@ -121,8 +121,8 @@ enum vpmm_status vpmm_router_malloc_warm(struct vpmm_router *router, uint64_t by
 /* The same of a cudaMalloc that shares a page with others. `may_be`: such requests may do so (no
  * driver). Not beside a capture, nor in a broken context. */
 bool vpmm_router_may_be_part(const struct vpmm_router *router, uint64_t bytes);
-bool vpmm_router_malloc_part_waiting(struct vpmm_router *router, uint64_t bytes,
-                                     uint64_t *address_out);
+bool vpmm_router_malloc_part_sync(struct vpmm_router *router, uint64_t bytes,
+                                  uint64_t *address_out);
 /* Serves the request (POOL and an address), or says why the original function must. LIMITED and
  * POOL_LIMIT: nobody is to serve it, and the program is out of memory. */
 enum vpmm_route vpmm_router_malloc(struct vpmm_router *router,

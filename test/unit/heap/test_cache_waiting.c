@@ -30,10 +30,10 @@ static void a_pair_is_a_record_and_a_query(void **state)
     uint64_t records = fixture_records(&f);
     uint64_t queries = sim_calls(f.sim, "cuEventQuery");
     uint64_t hits = fixture_hits(&f);
-    assert_true(vpmm_cache_free_waiting(f.heap, p, &waited));
+    assert_true(vpmm_cache_free_sync(f.heap, p, &waited));
     assert_int_equal(waited, VPMM_OK);
     vpmm_lock_take(&f.heap->lock);
-    enum vpmm_status at_once = vpmm_cache_malloc_waiting(f.heap, 4, &request, &q);
+    enum vpmm_status at_once = vpmm_cache_malloc_sync(f.heap, 4, &request, &q);
     vpmm_lock_give(&f.heap->lock);
     assert_int_equal(at_once, VPMM_NOT_READY);
     assert_int_equal(vpmm_heap_malloc(f.heap, &request, &q), VPMM_OK);
@@ -123,9 +123,9 @@ static void a_context_has_a_lane_of_its_own(void **state)
     struct vpmm_request request = {.bytes = 4 * f.page_bytes, .context = theirs};
     fixture_free(&f, p, NULL);
     (void)vpmm_order_poll(f.order);
-    assert_int_equal(vpmm_cache_malloc_waiting(f.heap, 4, &request, &q), VPMM_NOT_FOUND);
+    assert_int_equal(vpmm_cache_malloc_sync(f.heap, 4, &request, &q), VPMM_NOT_FOUND);
     request.context = f.context;
-    assert_int_equal(vpmm_cache_malloc_waiting(f.heap, 4, &request, &q), VPMM_OK);
+    assert_int_equal(vpmm_cache_malloc_sync(f.heap, 4, &request, &q), VPMM_OK);
     assert_int_equal(q, p);
     fixture_free(&f, q, NULL);
     assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
@@ -141,7 +141,7 @@ static void what_cudamallocasync_gave_is_the_pools(void **state)
     enum vpmm_status waited;
     CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t p = fixture_malloc(&f, 4, a);
-    assert_false(vpmm_cache_free_waiting(f.heap, p, &waited));
+    assert_false(vpmm_cache_free_sync(f.heap, p, &waited));
     fixture_free(&f, p, NULL);
     fixture_teardown(&f);
 }
@@ -216,7 +216,7 @@ static void a_context_that_is_gone_has_no_lane(void **state)
         vpmm_order_context_leaving(f.order, (vpmm_context_handle)second, true);
     assert_int_equal(sim_ctx_destroy(f.sim, second), CUDA_SUCCESS);
     vpmm_order_context_left(f.order, &departure, true);
-    assert_false(vpmm_cache_free_waiting(f.heap, p, &waited));
+    assert_false(vpmm_cache_free_sync(f.heap, p, &waited));
     vpmm_heap_context_gone(f.heap, vpmm_context_id(theirs));
     fixture_teardown(&f);
 }

@@ -314,7 +314,7 @@ static uint64_t mark_in(struct fixture *f, uint64_t layout, CUstream stream, uin
     if (stream)
         assert_int_equal(vpmm_order_stream(f->order, (vpmm_stream_handle)(void *)stream, &known),
                          VPMM_OK);
-    return vpmm_habit_mark(vpmm_habit_key(layout, known.id, pages));
+    return vpmm_habit_stamp(vpmm_habit_key(layout, known.id, pages));
 }
 
 /* Every block that is live, and no other, is part of the layout, whichever way it came and went. */

@@ -235,8 +235,8 @@ static void test_a_busy_host_does_not_shorten_the_patience(void **state)
 
 /* Streams that take and free a block in turn, twice of one size and twice of the other; what was
  * held at most, in pages. */
-static uint64_t held_by_turns(uint64_t slack_pages, unsigned n_streams, const uint64_t pages[2],
-                              uint64_t *n_hits_out)
+static uint64_t held_by_turns(uint64_t slack_pages, uint64_t slack_percent, unsigned n_streams,
+                              const uint64_t pages[2], uint64_t *n_hits_out)
 {
     struct fixture f;
     struct fixture_params params;
@@ -245,6 +245,7 @@ static uint64_t held_by_turns(uint64_t slack_pages, unsigned n_streams, const ui
     params.sim.eager = true;
     params.heap.spare_percent = 0;
     params.heap.slack_bytes = slack_pages * (16 * MIB);
+    params.heap.slack_percent = slack_percent;
     fixture_setup(&f, &params);
     assert_int_equal(f.page_bytes, 16 * MIB);
     for (unsigned i = 0; i < n_streams; i++)
@@ -261,9 +262,9 @@ static void test_streams_that_rob_one_another_get_a_block_each(void **state)
 {
     (void)state;
     uint64_t n_hits;
-    assert_int_equal(held_by_turns(16, 2, (uint64_t[]){4, 4}, &n_hits), 8);
+    assert_int_equal(held_by_turns(16, 0, 2, (uint64_t[]){4, 4}, &n_hits), 8);
     assert_in_range(n_hits, TURNS, 2 * TURNS);
-    assert_int_equal(held_by_turns(16, 4, (uint64_t[]){4, 4}, &n_hits), 16);
+    assert_int_equal(held_by_turns(16, 0, 4, (uint64_t[]){4, 4}, &n_hits), 16);
     assert_in_range(n_hits, 2 * TURNS, 4 * TURNS);
 }
 
@@ -271,8 +272,10 @@ static void test_no_block_is_made_beyond_what_may_be_spared(void **state)
 {
     (void)state;
     uint64_t n_hits;
-    assert_int_equal(held_by_turns(3, 2, (uint64_t[]){4, 4}, &n_hits), 4);
-    assert_int_equal(held_by_turns(4, 4, (uint64_t[]){4, 4}, &n_hits), 8);
+    assert_int_equal(held_by_turns(3, 0, 2, (uint64_t[]){4, 4}, &n_hits), 4);
+    assert_int_equal(held_by_turns(4, 0, 4, (uint64_t[]){4, 4}, &n_hits), 8);
+    assert_int_equal(held_by_turns(0, 50, 2, (uint64_t[]){4, 4}, &n_hits), 4);
+    assert_int_equal(held_by_turns(0, 100, 2, (uint64_t[]){4, 4}, &n_hits), 8);
 }
 
 /* A stream whose sizes change is not helped by a block of the last one. */
@@ -280,7 +283,7 @@ static void test_only_a_block_of_one_size_again_and_again_counts(void **state)
 {
     (void)state;
     uint64_t n_hits;
-    assert_int_equal(held_by_turns(16, 2, (uint64_t[]){4, 3}, &n_hits), 4);
+    assert_int_equal(held_by_turns(16, 0, 2, (uint64_t[]){4, 3}, &n_hits), 4);
 }
 
 int main(void)

@@ -157,7 +157,7 @@ static void what_an_extent_has_too_much_stays_free(void **state)
     assert_int_equal(world_try(&w, 1, 1, 0, NULL, &b), VPMM_OK);
 }
 
-static void a_surplus_waits_for_what_its_extent_left(void **state)
+static void an_excess_waits_for_what_its_extent_left(void **state)
 {
     (void)state;
     use_extents_of_4();
@@ -182,7 +182,7 @@ static void a_surplus_waits_for_what_its_extent_left(void **state)
     assert_false(world_is_complete(&w, live.fence));
 }
 
-static void a_surplus_without_room_is_left_alone(void **state)
+static void an_excess_without_room_is_left_alone(void **state)
 {
     (void)state;
     struct vpmm_pool_params params = {2 * MIB, 4, 1 << 18, 0};
@@ -333,8 +333,8 @@ int main(void)
         TEST(an_extent_half_pending_does_not_move),
         TEST(an_extent_half_live_does_not_move),
         TEST(what_an_extent_has_too_much_stays_free),
-        TEST(a_surplus_waits_for_what_its_extent_left),
-        TEST(a_surplus_without_room_is_left_alone),
+        TEST(an_excess_waits_for_what_its_extent_left),
+        TEST(an_excess_without_room_is_left_alone),
         TEST(trim_takes_whole_complete_extents_largest_runs_first),
         TEST(an_extent_cut_by_the_end_of_a_free_region_stays),
         TEST(trim_leaves_pending_and_aliased_extents),

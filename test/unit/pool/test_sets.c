@@ -319,16 +319,16 @@ static void a_harvest_leaves_nothing_out_and_takes_nothing_in_vain(void **state)
         struct vpmm_harvest harvest;
         vpmm_policy_harvest(&mix, need, true, &harvest);
         uint64_t taken = pages_of(&harvest.take);
-        assert_int_equal(taken + harvest.missing, need + harvest.surplus);
+        assert_int_equal(taken + harvest.missing, need + harvest.excess);
         assert_int_equal(harvest.extents, count_of(&harvest.take));
         assert_true(harvest.missing == 0 || taken == pages_of(&mix));
-        assert_true(harvest.surplus == 0 || harvest.take.n[harvest.last_class] > 0);
+        assert_true(harvest.excess == 0 || harvest.take.n[harvest.last_class] > 0);
         for (unsigned class = 0; class < 6; class ++) {
             assert_true(harvest.take.n[class] <= mix.n[class]);
-            assert_true(harvest.take.n[class] == 0 || (uint64_t)1 << class > harvest.surplus);
+            assert_true(harvest.take.n[class] == 0 || (uint64_t)1 << class > harvest.excess);
         }
         vpmm_policy_harvest(&mix, need, false, &harvest);
-        assert_int_equal(harvest.surplus, 0);
+        assert_int_equal(harvest.excess, 0);
         assert_int_equal(pages_of(&harvest.take) + harvest.missing, need);
     }
 }
