@@ -89,8 +89,8 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
     return vpmm_heap_fence_free(heap, &region->owner, stream, fence, wait_out);
 }
 
-void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
-                       uint64_t stream_id)
+void vpmm_heap_make_free(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
+                         uint64_t stream_id)
 {
     bool is_complete = vpmm_order_ask(heap->order, fence, 0) == VPMM_VERDICT_COMPLETE;
     bool is_own = vpmm_order_ask(heap->order, fence, stream_id) != VPMM_VERDICT_PENDING;

@@ -137,8 +137,8 @@ uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_po
 /* With the lock: the claimed region at `address` is free, with that fence. What is complete by now
  * would otherwise stay pending until something else completes: see vpmm_heap_settle. The stream's
  * own is only what it comes after as it stands. */
-void vpmm_heap_release(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
-                       uint64_t stream_id);
+void vpmm_heap_make_free(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
+                         uint64_t stream_id);
 
 /* ---- heap_parts.c ---- */
 

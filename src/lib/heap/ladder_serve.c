@@ -8,7 +8,7 @@
 #define LAST_SHARE_PERCENT 2
 
 /* With the lock. */
-static enum vpmm_status fit_as_usual(struct vpmm_serving *serving, uint64_t *address_out)
+static enum vpmm_status serve_at_habit(struct vpmm_serving *serving, uint64_t *address_out)
 {
     if (!serving->recalled.address)
         return VPMM_NOT_FOUND;
@@ -27,7 +27,7 @@ enum vpmm_status vpmm_serving_fit(struct vpmm_serving *serving, uint64_t *addres
     enum vpmm_way way = VPMM_WAY_HABIT;
     vpmm_lock_take(&heap->lock);
     vpmm_cache_drain(heap, serving->view.follower.stream_id);
-    enum vpmm_status status = fit_as_usual(serving, address_out);
+    enum vpmm_status status = serve_at_habit(serving, address_out);
     if (status == VPMM_NOT_FOUND) {
         count = &heap->fits;
         way = VPMM_WAY_FIT;
@@ -58,7 +58,7 @@ enum vpmm_status vpmm_rung_habit(struct vpmm_serving *serving, uint64_t *address
     if (status == VPMM_OK)
         *address_out = serving->recalled.address;
     else
-        status = fit_as_usual(serving, address_out);
+        status = serve_at_habit(serving, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
     if (!status) {

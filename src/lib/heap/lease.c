@@ -116,7 +116,7 @@ void vpmm_lease_release(struct vpmm_heap *heap, const struct vpmm_region_view *r
     struct vpmm_lease *lease =
         region->is_exported ? find(heap, region->address, region->owner.id) : NULL;
     if (!lease) {
-        vpmm_heap_release(heap, region->address, fence, stream_id);
+        vpmm_heap_make_free(heap, region->address, fence, stream_id);
         return;
     }
     lease->is_withheld = true;
