@@ -53,10 +53,15 @@ static uint64_t pages_of(const struct vpmm_heap *heap, const struct vpmm_request
 }
 
 /* What the device answers to that is told by the program's next call. */
-static void mark(struct vpmm_heap *heap, const struct vpmm_request *request)
+static void mark(struct vpmm_heap *heap, const struct vpmm_request *request, uint64_t address)
 {
-    if (request->stream)
-        vpmm_order_mark_malloc(heap->order, request->stream, request->bytes);
+    const struct vpmm_stream *stream = request->stream;
+    struct vpmm_live live;
+    if (!stream || !stream->is_blocking)
+        return;
+    bool is_own = vpmm_pool_look_live(heap->pool, address, &live) &&
+                  vpmm_order_ask(heap->order, live.fence, stream->id) != VPMM_VERDICT_PENDING;
+    vpmm_order_mark_malloc(heap->order, stream, request->bytes, is_own);
 }
 
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
@@ -65,7 +70,7 @@ bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *
     uint64_t pages = pages_of(heap, request);
     if (!pages || !vpmm_cache_malloc(heap, pages, request, address_out))
         return false;
-    mark(heap, request);
+    mark(heap, request, *address_out);
     return true;
 }
 
@@ -112,7 +117,7 @@ static void note_served(struct vpmm_serving *serving, uint64_t address)
     const struct vpmm_request *request = serving->request;
     vpmm_heap_remember(heap, &serving->recalled, address);
     vpmm_hint_xor(&heap->layout, serving->recalled.stamp);
-    mark(heap, request);
+    mark(heap, request, address);
     vpmm_heap_note_waste(heap);
     if (request->mempool)
         vpmm_mempool_note(heap, request->mempool);
@@ -144,7 +149,7 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
         return VPMM_INVALID;
     if (!request->was_asked && serve_from_lane(heap, pages, request, address_out)) {
         vpmm_atomic_add(&heap->late_hits, 1);
-        mark(heap, request);
+        mark(heap, request, *address_out);
         return VPMM_OK;
     }
     vpmm_leases_give_back(heap);

@@ -122,8 +122,16 @@ static bool may_wait_on_device(const struct vpmm_request *request)
     return !request->mempool || !vpmm_atomic_load(&request->mempool->waits_never);
 }
 
+static bool is_promised(const struct vpmm_request_view *view, vpmm_fence fence)
+{
+    size_t i = 0;
+    while (i < view->n_promised && view->promised[i] != fence)
+        i++;
+    return i < view->n_promised;
+}
+
 /* Each wait is issued before the pages behind it are touched, so a wait that fails leaves nothing
- * to undo. */
+ * to undo. A climb may come here twice. */
 enum vpmm_status vpmm_serving_wait_on_device(struct vpmm_serving *serving,
                                              uint64_t create_pages_max, uint64_t *address_out)
 {
@@ -136,11 +144,14 @@ enum vpmm_status vpmm_serving_wait_on_device(struct vpmm_serving *serving,
     size_t n = vpmm_heap_pending_of_streams(heap, stream, fences, VPMM_FENCES_MAX);
     for (size_t i = 0; i < n && status == VPMM_NOT_FOUND; i++) {
         uint64_t begin_ns = vpmm_heap_now_ns(heap);
+        struct vpmm_request_view *view = &serving->view;
+        if (view->n_promised == VPMM_FENCES_MAX || is_promised(view, fences[i]))
+            continue;
         if (vpmm_order_wait_stream(heap->order, fences[i], stream))
             continue;
         vpmm_atomic_add(&heap->stream_waits, 1);
         vpmm_heap_tell_wait(heap, stream, begin_ns);
-        serving->view.promised[serving->view.n_promised++] = fences[i];
+        view->promised[view->n_promised++] = fences[i];
         serving->want.asks_all = true;
         status = try_with(serving, create_pages_max, address_out);
     }

@@ -7,7 +7,7 @@
  * which may be another such list. */
 
 /* A sweep only gives slots back: complete they are as soon as their parts are. So past this many
- * that are not, it leaves the rest to a later one. */
+ * that are not, it leaves the rest to the next one, which begins there. */
 #define PENDING_MAX 256
 
 /* Whether `later` stands for all that `earlier` does: it is recorded on the same stream, or on the
@@ -17,6 +17,9 @@ static bool stands_for(const struct vpmm_slot_view *later, const struct vpmm_slo
 {
     if (later->begin < earlier->begin || later->context != earlier->context ||
         later->kind == VPMM_FENCE_IS_OPEN)
+        return false;
+    bool has_more_followers = later->turn && (!earlier->turn || earlier->turn > later->turn);
+    if (has_more_followers)
         return false;
     return later->stream_id ? later->stream_id == earlier->stream_id
                             : later->kind == VPMM_FENCE_IS_CONTEXT;
@@ -60,24 +63,23 @@ static vpmm_fence pruned(struct vpmm_order *order, vpmm_fence list,
 static bool add_part(struct vpmm_order *order, vpmm_fence *list, vpmm_fence part,
                      const struct vpmm_slot_view *view)
 {
-    uint32_t n_kept = 0;
-    bool is_pruned = false;
+    uint32_t n_kept = 0, n_parts = 0;
     struct vpmm_slot_view other;
     vpmm_fence other_part;
     vpmm_fence rest = *list;
     while (vpmm_part_next(order, &rest, &other_part, &other)) {
         if (other_part == part || stands_for(&other, view))
             return true;
-        if (stands_for(view, &other))
-            is_pruned = true;
-        else
-            n_kept++;
+        n_parts++;
+        n_kept += !stands_for(view, &other);
     }
     if (n_kept == 0) {
         *list = part;
         return true;
     }
-    if (vpmm_table_reserve(&order->slots, is_pruned ? n_kept : 1))
+    /* The turn of an open part may grow meanwhile, and then one more is kept. */
+    bool is_pruned = n_kept < n_parts;
+    if (vpmm_table_reserve(&order->slots, is_pruned ? n_parts : 1))
         return false;
     *list = cell(order, part, is_pruned ? pruned(order, *list, view) : *list);
     return true;
@@ -106,11 +108,9 @@ vpmm_fence vpmm_order_join(struct vpmm_order *order, vpmm_fence a, vpmm_fence b)
 
 void vpmm_joined_sweep(struct vpmm_order *order)
 {
-    uint32_t previous = 0;
+    uint32_t previous = 0, number = order->first_joined;
     uint32_t n_pending = 0;
-    /* A list's rest is older than the list itself, so one pass in this order reaches both. */
-    for (uint32_t number = order->first_joined, next; number && n_pending < PENDING_MAX;
-         number = next) {
+    for (uint32_t next; number && n_pending < PENDING_MAX; number = next) {
         struct vpmm_slot *slot = vpmm_slot_at(order, number);
         next = slot->next;
         if (vpmm_order_ask(order, vpmm_atomic_load(&slot->number), 0) != VPMM_VERDICT_COMPLETE) {
@@ -126,4 +126,10 @@ void vpmm_joined_sweep(struct vpmm_order *order)
             order->last_joined = previous;
         vpmm_slot_complete(order, number);
     }
+    if (!number || !previous)
+        return;
+    vpmm_slot_at(order, order->last_joined)->next = order->first_joined;
+    vpmm_slot_at(order, previous)->next = 0;
+    order->last_joined = previous;
+    order->first_joined = number;
 }

@@ -80,6 +80,7 @@ static bool take_returned(struct vpmm_order *order, struct vpmm_track *track, ui
     return false;
 }
 
+/* `taken_bytes`: of memory that waits for nothing but the stream itself. */
 static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpmm_stream *stream,
                                       uint64_t taken_bytes, uint64_t freed_bytes)
 {
@@ -130,10 +131,10 @@ enum vpmm_status vpmm_order_mark_free(struct vpmm_order *order, const struct vpm
 }
 
 void vpmm_order_mark_malloc(struct vpmm_order *order, const struct vpmm_stream *stream,
-                            uint64_t bytes)
+                            uint64_t bytes, bool is_own)
 {
     if (stream->is_blocking && !stream->is_capturing)
-        (void)mark_blocking(order, stream, bytes, 0);
+        (void)mark_blocking(order, stream, is_own ? bytes : 0, 0);
 }
 
 void vpmm_order_collect(struct vpmm_order *order)

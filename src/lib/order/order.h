@@ -174,9 +174,9 @@ VPMM_MUST_CHECK enum vpmm_status
 vpmm_order_mark_free(struct vpmm_order *order, const struct vpmm_stream *stream, uint64_t bytes);
 /* No mark where the stream takes so much of what it freed itself, and since then neither the
  * program waited for the stream nor vpmm_order_collect was called (source:
- * test/programs/renewals.c). */
+ * test/programs/renewals.c). `is_own`: the memory waits for nothing but the stream itself. */
 void vpmm_order_mark_malloc(struct vpmm_order *order, const struct vpmm_stream *stream,
-                            uint64_t bytes);
+                            uint64_t bytes, bool is_own);
 /* From now on no stream takes what it freed before: a synchronisation of a context or an event has
  * told of the frees, or the pool has grown. Any thread; no driver, no lock. */
 void vpmm_order_collect(struct vpmm_order *order);

@@ -36,6 +36,15 @@ static VPMM_INLINE CUresult recorded(CUevent event, struct vpmm_event_points *po
     return result;
 }
 
+static void blind(void)
+{
+    struct vpmm_router *router = vpmm_enter();
+    if (!router)
+        return;
+    vpmm_order_blind(vpmm_router_order(router));
+    vpmm_leave();
+}
+
 CUresult vpmm_wrap_cuEventRecord(CUevent event, CUstream stream)
 {
     struct vpmm_event_points points;
@@ -52,9 +61,12 @@ CUresult vpmm_wrap_cuEventRecord_ptsz(CUevent event, CUstream stream)
     return recorded(event, &points, VPMM_ORIGINAL(cuEventRecord_ptsz, event, stream));
 }
 
+/* With a flag, a capture gets a node that records the event at each launch. */
 CUresult vpmm_wrap_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
 {
     struct vpmm_event_points points;
+    if (flags)
+        blind();
     if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points))
         return VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags);
     return recorded(event, &points, VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags));
@@ -63,6 +75,8 @@ CUresult vpmm_wrap_cuEventRecordWithFlags(CUevent event, CUstream stream, unsign
 CUresult vpmm_wrap_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
 {
     struct vpmm_event_points points;
+    if (flags)
+        blind();
     if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points))
         return VPMM_ORIGINAL(cuEventRecordWithFlags_ptsz, event, stream, flags);
     return recorded(event, &points,
@@ -113,7 +127,7 @@ CUresult vpmm_wrap_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsign
 
 /* ---- what ends what is known of an event ---- */
 
-static void forget(CUevent event)
+void vpmm_forget_event(CUevent event)
 {
     struct vpmm_order *order = vpmm_order_present();
     if (order && vpmm_order_learns(order))
@@ -122,13 +136,13 @@ static void forget(CUevent event)
 
 CUresult vpmm_wrap_cuEventDestroy(CUevent event)
 {
-    forget(event);
+    vpmm_forget_event(event);
     return VPMM_ORIGINAL(cuEventDestroy, event);
 }
 
 CUresult vpmm_wrap_cuEventDestroy_v2(CUevent event)
 {
-    forget(event);
+    vpmm_forget_event(event);
     return VPMM_ORIGINAL(cuEventDestroy_v2, event);
 }
 
@@ -151,19 +165,17 @@ CUresult vpmm_wrap_cuGreenCtxRecordEvent(void *green, CUevent event)
 
 /* ---- records that nobody sees ---- */
 
-static void blind(void)
-{
-    struct vpmm_router *router = vpmm_enter();
-    if (!router)
-        return;
-    vpmm_order_blind(vpmm_router_order(router));
-    vpmm_leave();
-}
-
 CUresult vpmm_wrap_cuIpcGetEventHandle(void *handle_out, CUevent event)
 {
     blind();
     return VPMM_ORIGINAL(cuIpcGetEventHandle, handle_out, event);
+}
+
+/* Another process records it. */
+CUresult vpmm_wrap_cuIpcOpenEventHandle(CUevent *event_out, CUipcEventHandle handle)
+{
+    blind();
+    return VPMM_ORIGINAL(cuIpcOpenEventHandle, event_out, handle);
 }
 
 CUresult vpmm_wrap_cuGraphAddEventRecordNode(CUgraphNode *node_out, CUgraph graph,

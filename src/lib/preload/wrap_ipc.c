@@ -4,6 +4,7 @@
 #include "preload/wrap_ipc.h"
 
 #include "base/bytes.h"
+#include "base/lock.h"
 #include "observe/log.h"
 #include "preload/entry.h"
 #include "preload/original.h"
@@ -118,7 +119,9 @@ CUresult vpmm_wrap_cuIpcGetMemHandle(CUipcMemHandle *handle_out, CUdeviceptr add
     CUresult result = CUDA_SUCCESS;
     struct vpmm_router *router = vpmm_enter();
     if (router) {
+        bool could_be_cancelled = vpmm_cancel_hold();
         result = export_block(router, vpmm_entry_ipc(), address, handle_out, &is_final);
+        vpmm_cancel_restore(could_be_cancelled);
         vpmm_leave();
     }
     return is_final ? result : VPMM_ORIGINAL(cuIpcGetMemHandle, handle_out, address);
@@ -188,8 +191,10 @@ static bool serve_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr
     struct vpmm_router *router = is_ours ? vpmm_enter() : NULL;
     if (!router)
         return false;
+    bool could_be_cancelled = vpmm_cancel_hold();
     struct vpmm_ipc *ipc = vpmm_entry_ipc();
     enum vpmm_status status = ipc ? open_block(router, ipc, bytes, address_out) : VPMM_BROKEN;
+    vpmm_cancel_restore(could_be_cancelled);
     vpmm_leave();
     *result_out = result_of(status);
     return status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;
@@ -230,9 +235,11 @@ static enum vpmm_status wait_for_users(void *self, const struct vpmm_ipc_import 
 CUresult vpmm_wrap_cuIpcCloseMemHandle(CUdeviceptr address)
 {
     struct vpmm_router *router = vpmm_enter();
+    bool could_be_cancelled = vpmm_cancel_hold();
     struct vpmm_ipc *ipc = router ? vpmm_entry_ipc() : NULL;
     enum vpmm_status status =
         ipc ? vpmm_ipc_close(ipc, address, wait_for_users, router) : VPMM_NOT_FOUND;
+    vpmm_cancel_restore(could_be_cancelled);
     if (router)
         vpmm_leave();
     bool is_final = status != VPMM_NOT_FOUND && status != VPMM_BROKEN && status != VPMM_SHUT_DOWN;

@@ -184,7 +184,8 @@ static struct answer serve_rows(struct vpmm_call *call, CUdeviceptr *address_out
                                 size_t width_bytes, size_t height, unsigned element_bytes)
 {
     struct answer answer = {.route = VPMM_ROUTE_OTHER,
-                            .relief = {width_bytes * height, .may_wait = true, .may_poll = true}};
+                            .relief = {.may_wait = true, .may_poll = true}};
+    answer.is_hopeless = __builtin_mul_overflow(width_bytes, height, &answer.relief.bytes);
     bool is_request = address_out && pitch_out && width_bytes && height;
     struct vpmm_router *router = is_request ? vpmm_enter() : NULL;
     size_t pitch = 0, bytes = 0;

@@ -57,11 +57,26 @@ void vpmm_watch_streams(struct vpmm_order *order)
     }
 #include "preload/api.def"
 
+/* Of CUlaunchAttributeID; the second is of CUDA 12.3. Both values begin with the event. */
+#define PROGRAMMATIC_EVENT 7
+#define LAUNCH_COMPLETION_EVENT 12
+
+/* Such a launch records the event where nobody can tell what comes before. */
+static void forget_events(const CUlaunchConfig *config)
+{
+    for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
+        if ((int)config->attrs[i].id == PROGRAMMATIC_EVENT ||
+            (int)config->attrs[i].id == LAUNCH_COMPLETION_EVENT)
+            vpmm_forget_event(config->attrs[i].value.programmaticEvent.event);
+}
+
 CUresult vpmm_wrap_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                                     void **arguments, void **extra)
 {
-    if (config)
+    if (config) {
         vpmm_see_stream((vpmm_stream_handle)(void *)config->hStream);
+        forget_events(config);
+    }
     return VPMM_ORIGINAL(cuLaunchKernelEx, config, function, arguments, extra);
 }
 
@@ -69,6 +84,8 @@ CUresult vpmm_wrap_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunctio
                                          void **arguments, void **extra)
 {
     vpmm_see_blocking_stream();
+    if (config)
+        forget_events(config);
     return VPMM_ORIGINAL(cuLaunchKernelEx_ptsz, config, function, arguments, extra);
 }
 

@@ -35,6 +35,10 @@ static inline void vpmm_see_creation(unsigned flags)
         vpmm_see_blocking_stream();
 }
 
+/* Nothing is known of the event from now on: a call records it where nobody can tell what comes
+ * before, or destroys it. */
+void vpmm_forget_event(CUevent event);
+
 /* Tells the order of a new router, unless the program's names for the calls that queue work lead
  * elsewhere: then nothing is known of its streams. Takes no lock of ours and calls no driver. */
 void vpmm_watch_streams(struct vpmm_order *order);

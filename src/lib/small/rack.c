@@ -21,6 +21,7 @@ static void bind(struct vpmm_small *small, struct vpmm_rack *rack, uint64_t id)
 {
     _Atomic(struct vpmm_rack *) *bucket = vpmm_rack_bucket(small, id);
     vpmm_atomic_store(&rack->next, vpmm_atomic_load(bucket));
+    rack->n_owners++;
     vpmm_atomic_store(&rack->id, id);
     vpmm_atomic_store(bucket, rack);
 }

@@ -68,7 +68,7 @@ enum vpmm_status vpmm_small_shed(struct vpmm_small *small, struct vpmm_rack *rac
 
 /* What has to be complete before others may have what the rack's owner freed into it. */
 struct hold {
-    uint64_t id;
+    uint64_t id, n_owners;
     vpmm_fence fence;
     bool is_open; /* until the slabs are out of the rack */
     bool is_known;
@@ -81,6 +81,7 @@ static struct hold hold(struct vpmm_small *small, struct vpmm_rack *rack)
     vpmm_lock_take(&small->lock);
     hold.is_known = !rack->is_lost;
     hold.id = vpmm_atomic_load(&rack->id);
+    hold.n_owners = rack->n_owners;
     hold.fence = rack->is_left ? rack->fence : VPMM_FENCE_NONE;
     const struct vpmm_stream stream = {.context = rack->context, .id = hold.id};
     bool is_stream = rack->is_async && !rack->is_left;
@@ -93,13 +94,15 @@ static struct hold hold(struct vpmm_small *small, struct vpmm_rack *rack)
     return hold;
 }
 
-/* All empty slabs, if the rack is still the same one's. */
+/* All empty slabs, if the rack is still the same one's. It may be nobody's again, and then what its
+ * last owner left behind is another fence. */
 static struct vpmm_slab *take_empties(struct vpmm_small *small, struct vpmm_rack *rack,
                                       const struct hold *hold)
 {
     struct vpmm_slab *taken = NULL;
     vpmm_rack_latch(rack);
-    for (uint32_t i = 0; i < VPMM_SHELVES && vpmm_atomic_load(&rack->id) == hold->id; i++) {
+    bool is_same = vpmm_atomic_load(&rack->id) == hold->id && rack->n_owners == hold->n_owners;
+    for (uint32_t i = 0; i < VPMM_SHELVES && is_same; i++) {
         struct vpmm_slab *slab;
         while ((slab = rack->shelves[i].empties) != NULL) {
             vpmm_slab_drop(small, slab);
@@ -114,7 +117,7 @@ static struct vpmm_slab *take_empties(struct vpmm_small *small, struct vpmm_rack
 static void give_back(struct vpmm_small *small, struct vpmm_rack *rack)
 {
     vpmm_rack_latch(rack);
-    vpmm_returns_settle(small, rack, NULL, 0);
+    vpmm_returns_settle(small, rack, NULL, 0, VPMM_THOROUGH_MAX);
     vpmm_hot_cool(small, rack);
     bool has_any = count_empties(rack) > 0;
     vpmm_rack_give(rack);
@@ -166,7 +169,7 @@ static vpmm_fence oldest_of(struct vpmm_small *small, struct vpmm_rack *rack,
     uint32_t n = 0;
     vpmm_rack_latch(rack);
     for (const struct vpmm_piece *piece = rack->waiting_first;
-         piece && !fence && n < VPMM_PENDING_MAX; piece = piece->next, n++)
+         piece && !fence && n < VPMM_THOROUGH_MAX; piece = piece->next, n++)
         if (vpmm_order_may_wait_host(small->order, piece->fence, context))
             fence = piece->fence;
     vpmm_rack_give(rack);

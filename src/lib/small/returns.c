@@ -95,15 +95,17 @@ static void put(const struct vpmm_small *small, struct vpmm_rack *rack, struct v
         vpmm_piece_put(rack, slab, piece);
 }
 
+/* Where a thorough look ends, the next look begins: what others wait for is not for ever behind
+ * what one stream keeps. */
 static void settle_waiting(const struct vpmm_small *small, struct vpmm_rack *rack,
-                           struct question *question)
+                           struct question *question, uint32_t pending_max)
 {
     struct vpmm_piece *rest = rack->waiting_first, *last = rack->waiting_last;
     uint32_t n_pending = 0;
     uint64_t n_usable = 0;
     rack->waiting_first = rack->waiting_last = NULL;
     struct vpmm_piece **link = &rack->waiting_first;
-    while (rest && n_pending < VPMM_PENDING_MAX) {
+    while (rest && n_pending < pending_max) {
         struct vpmm_piece *piece = rest;
         rest = piece->next;
         if (ask(small, rack, question, piece->fence)) {
@@ -118,19 +120,24 @@ static void settle_waiting(const struct vpmm_small *small, struct vpmm_rack *rac
         piece->next = NULL;
         link = &piece->next;
     }
-    *link = rest;
-    if (rest)
+    if (rest && pending_max > VPMM_PENDING_MAX) {
+        last->next = rack->waiting_first;
+        rack->waiting_first = rest;
+    } else if (rest) {
+        *link = rest;
         rack->waiting_last = last;
+    }
     vpmm_atomic_store(&rack->n_waiting, vpmm_atomic_load(&rack->n_waiting) - n_usable);
 }
 
 void vpmm_returns_settle(struct vpmm_small *small, struct vpmm_rack *rack,
-                         const struct vpmm_follower *follower, uint32_t n_grains)
+                         const struct vpmm_follower *follower, uint32_t n_grains,
+                         uint32_t pending_max)
 {
     struct question question = {.follower = follower, .n_grains = n_grains, .is_usable = true};
     struct vpmm_piece *piece = take_returns(rack);
     if (rack->waiting_first)
-        settle_waiting(small, rack, &question);
+        settle_waiting(small, rack, &question, pending_max);
     while (piece) {
         struct vpmm_piece *next = piece->next;
         if (ask(small, rack, &question, piece->fence))

@@ -25,6 +25,8 @@
 /* So many that are still pending, in a row, end a look at those that wait: they are in the order of
  * their frees, and those of one stream complete in that order. */
 #define VPMM_PENDING_MAX 32u
+/* The same of a thorough look, which comes before memory is taken and after others lack some. */
+#define VPMM_THOROUGH_MAX 4096u
 
 /* Of a piece's word; above it the number of the allocation. */
 #define VPMM_PIECE_STATE ((uint64_t)3)
@@ -96,6 +98,7 @@ struct vpmm_rack {
     vpmm_atomic64 id;                 /* of the stream, or VPMM_RACK_OF_CONTEXT; 0: nobody's */
     _Atomic(struct vpmm_rack *) next; /* in its bucket */
     struct vpmm_context *context;
+    uint64_t n_owners; /* lock and latch: so many have had it */
     bool is_async;     /* constant: of a stream, also when that is gone */
     bool has_followed; /* latch: it has pieces that other streams freed and may work on */
     bool is_left;      /* lock: it may be adopted once `fence` is complete */
@@ -313,9 +316,11 @@ static inline void vpmm_rack_latch(struct vpmm_rack *rack)
  * lock. */
 void vpmm_return_push(struct vpmm_rack *rack, struct vpmm_piece *piece, vpmm_fence fence);
 /* With the latch: what was returned and may be reused is free, or hot if it has just `n_grains`.
- * `follower` NULL: what the rack's own stream comes after without the program's events. */
+ * `follower` NULL: what the rack's own stream comes after without the program's events.
+ * `pending_max`: one of the two above. */
 void vpmm_returns_settle(struct vpmm_small *small, struct vpmm_rack *rack,
-                         const struct vpmm_follower *follower, uint32_t n_grains);
+                         const struct vpmm_follower *follower, uint32_t n_grains,
+                         uint32_t pending_max);
 /* With the latch: nothing is returned any more. */
 void vpmm_returns_forget(struct vpmm_rack *rack);
 /* With the latch of the piece's rack: a claimed piece waits for `fence` there. */

@@ -106,10 +106,11 @@ static bool serve(struct vpmm_small *small, struct vpmm_rack *rack, uint64_t byt
 }
 
 /* What the device answers to a mark is told by the program's next call. */
-static void after(struct vpmm_small *small, const struct vpmm_request *request, bool is_late)
+static void after(struct vpmm_small *small, const struct vpmm_request *request, bool is_own,
+                  bool is_late)
 {
     if (request->stream)
-        vpmm_order_mark_malloc(small->order, request->stream, request->bytes);
+        vpmm_order_mark_malloc(small->order, request->stream, request->bytes, is_own);
     if (request->mempool)
         vpmm_heap_note_parts(small->heap, request->mempool, is_late);
 }
@@ -123,9 +124,10 @@ VPMM_NOINLINE static bool serve_lukewarm(struct vpmm_small *small,
     if (!rack)
         return false;
     bool is_served = serve(small, rack, request->bytes, address_out);
+    bool is_own = !rack->has_followed;
     vpmm_rack_give(rack);
     if (is_served)
-        after(small, request, false);
+        after(small, request, is_own, false);
     return is_served;
 }
 
@@ -252,7 +254,7 @@ static vpmm_fence find_wait(struct vpmm_small *small, const struct vpmm_rack *ra
 
 /* All that may be free is, and what is of the request's very size is hot. */
 static void settle(struct vpmm_small *small, struct vpmm_rack *rack,
-                   const struct vpmm_request *request)
+                   const struct vpmm_request *request, uint32_t pending_max)
 {
     struct vpmm_follower follower;
     const struct vpmm_mempool *mempool = request->mempool;
@@ -262,7 +264,8 @@ static void settle(struct vpmm_small *small, struct vpmm_rack *rack,
     bool follows = request->stream && !(mempool && vpmm_atomic_load(&mempool->follows_never));
     if (follows)
         vpmm_order_follower(small->order, request->stream, &follower);
-    vpmm_returns_settle(small, rack, follows ? &follower : NULL, grains_of(request->bytes));
+    vpmm_returns_settle(small, rack, follows ? &follower : NULL, grains_of(request->bytes),
+                        pending_max);
 }
 
 enum vpmm_status vpmm_small_malloc(struct vpmm_small *small, const struct vpmm_request *request,
@@ -275,7 +278,7 @@ enum vpmm_status vpmm_small_malloc(struct vpmm_small *small, const struct vpmm_r
             return VPMM_NOT_READY;
         bool is_served = serve(small, rack, request->bytes, address_out);
         if (!is_served) {
-            settle(small, rack, request);
+            settle(small, rack, request, has_polled ? VPMM_THOROUGH_MAX : VPMM_PENDING_MAX);
             is_served = serve(small, rack, request->bytes, address_out);
         }
         bool may_poll = rack->waiting_first != NULL && !has_polled;
@@ -285,9 +288,10 @@ enum vpmm_status vpmm_small_malloc(struct vpmm_small *small, const struct vpmm_r
         uint64_t pages = pages_of_next(small, rack, request->bytes);
         add_to(&rack->n_cold, is_served);
         vpmm_fence oldest = has_polled && may_wait ? find_wait(small, rack, request) : 0;
+        bool is_own = !rack->has_followed;
         vpmm_rack_give(rack);
         if (is_served) {
-            after(small, request, true);
+            after(small, request, is_own, true);
             return VPMM_OK;
         }
         vpmm_batches_close(small, awaited, n_awaited);

@@ -309,6 +309,32 @@ static void test_a_stream_that_was_long_busy_is_asked_again(void **state)
     fixture_teardown(&f);
 }
 
+/* What the legacy stream freed, a blocking stream may have at once. However much that stream has
+ * freed itself, it leaves a mark then: the program may wait for it and use the block elsewhere. */
+static void what_the_legacy_stream_freed_leaves_a_mark(void **state)
+{
+    (void)state;
+    struct fixture f;
+    volatile bool gate = false;
+    fixture_setup_cache(&f);
+    CUstream blocking = fixture_stream(&f, CU_STREAM_DEFAULT);
+    uint64_t p = fixture_malloc(&f, 4, CU_STREAM_LEGACY);
+    uint64_t own = fixture_malloc(&f, 8, blocking);
+    fixture_free(&f, own, blocking);
+    fixture_work(&f, CU_STREAM_LEGACY, p, 4, true, &gate);
+    fixture_free(&f, p, CU_STREAM_LEGACY);
+    uint64_t n_records = sim_calls(f.sim, "cuEventRecord");
+    assert_int_equal(fixture_malloc(&f, 4, blocking), p);
+    assert_int_equal(sim_calls(f.sim, "cuEventRecord"), n_records + 1);
+    fixture_free(&f, p, blocking);
+    n_records = sim_calls(f.sim, "cuEventRecord");
+    assert_int_equal(fixture_malloc(&f, 8, blocking), own);
+    assert_int_equal(sim_calls(f.sim, "cuEventRecord"), n_records);
+    fixture_free(&f, own, blocking);
+    gate = true;
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_prior_fence_is_carried_on),
         cmocka_unit_test(test_free_during_a_capture_is_parked),
         cmocka_unit_test(test_a_stream_that_was_long_busy_is_asked_again),
+        cmocka_unit_test(what_the_legacy_stream_freed_leaves_a_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * than is live and the slack. */
 #include "fixture.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,6 +120,60 @@ static void test_a_large_request_is_served(void **state)
     fixture_teardown(&f);
 }
 
+#define MANY 40
+#define OTHERS 20
+
+static struct {
+    struct fixture *fixture;
+    uint64_t block;
+} other;
+
+static void *free_other(void *unused)
+{
+    enum vpmm_status wait;
+    (void)unused;
+    assert_int_equal(vpmm_heap_free(other.fixture->heap, other.block, NULL, &wait), VPMM_OK);
+    return NULL;
+}
+
+/* Some of what it lacks another thread's cudaFree left pending, which it cannot wait for. So it is
+ * refused, and has its stream wait for each of the others once. */
+static void test_a_stream_waits_once_for_each(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    volatile bool gate = false;
+    pthread_t thread;
+    uint64_t blocks[MANY], address;
+    CUstream streams[MANY];
+    fixture_params_cache(&params);
+    params.heap.stream_waits = true;
+    params.heap.limit_bytes = (MANY + OTHERS) * 16 * MIB;
+    fixture_setup(&f, &params);
+    for (int i = 0; i < MANY; i++) {
+        streams[i] = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+        blocks[i] = fixture_malloc(&f, 1, streams[i]);
+    }
+    other.fixture = &f;
+    other.block = fixture_malloc(&f, OTHERS, NULL);
+    for (int i = 0; i < MANY; i++) {
+        fixture_work(&f, streams[i], blocks[i], 1, true, &gate);
+        fixture_free(&f, blocks[i], streams[i]);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, free_other, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    vpmm_stream_handle handle = (vpmm_stream_handle)fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    struct vpmm_stream stream;
+    assert_int_equal(vpmm_order_stream(f.order, handle, &stream), VPMM_OK);
+    const struct vpmm_request request = {
+        .bytes = (MANY + OTHERS) * f.page_bytes, .context = f.context, .stream = &stream};
+    assert_int_not_equal(vpmm_heap_malloc(f.heap, &request, &address), VPMM_OK);
+    assert_int_equal(n_waits(&f), MANY);
+    gate = true;
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_no_stream_waits_for_a_cudafree),
         cmocka_unit_test(test_the_legacy_stream_does_not_wait),
         cmocka_unit_test(test_a_large_request_is_served),
+        cmocka_unit_test(test_a_stream_waits_once_for_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 /* Joined fences, the same against a naive set of fences, and metadata that cannot be had. */
 #include "fake.h"
 
+#include "order/order_program.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -129,6 +131,55 @@ static void test_wait_for_all_parts(void **state)
     assert_int_equal(fake.n_synchronized, 6);
     assert_int_equal(ask(joined, -1), VPMM_VERDICT_COMPLETE);
     assert_int_equal(n_fences(), 0);
+}
+
+/* A stream that comes after one part alone does not come after both. */
+static void test_join_keeps_what_fewer_streams_come_after(void **state)
+{
+    (void)state;
+    struct vpmm_stream stream = fake_known(order, 0);
+    const struct vpmm_follower follower = {
+        .stream_id = fake_known(order, 1).id, .n_points = 1, .points = {{stream.id, 1}}};
+    vpmm_fence batch = vpmm_order_open(order, &stream);
+    vpmm_order_joined(order, batch, 1);
+    vpmm_order_joined(order, batch, 2);
+    assert_int_equal(vpmm_order_close(order, batch, &stream, false), VPMM_OK);
+    vpmm_fence first = vpmm_order_of_turn(order, batch, 1);
+    assert_int_equal(vpmm_order_ask_for(order, first, &follower), VPMM_VERDICT_ORDERED);
+    assert_int_equal(vpmm_order_ask_for(order, batch, &follower), VPMM_VERDICT_PENDING);
+    const vpmm_fence joins[] = {vpmm_order_join(order, first, batch),
+                                vpmm_order_join(order, batch, first)};
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(vpmm_order_ask_for(order, joins[i], &follower), VPMM_VERDICT_PENDING);
+
+    batch = vpmm_order_open(order, &stream);
+    vpmm_order_joined(order, batch, 1);
+    vpmm_fence alone = free_on(0);
+    assert_int_equal(vpmm_order_close(order, batch, &stream, false), VPMM_OK);
+    vpmm_fence joined = vpmm_order_join(order, batch, alone);
+    assert_int_equal(vpmm_order_ask_for(order, joined, &follower), VPMM_VERDICT_PENDING);
+}
+
+/* A stream that is stuck keeps many, and those of others are let go all the same. */
+static void test_joins_that_stay_pending_keep_no_others(void **state)
+{
+    (void)state;
+    struct vpmm_stream stuck = fake_known(order, 0), busy = fake_known(order, 1);
+    vpmm_fence batch = vpmm_order_open(order, &stuck);
+    vpmm_order_joined(order, batch, 1000);
+    assert_int_equal(vpmm_order_close(order, batch, &stuck, false), VPMM_OK);
+    for (uint64_t turn = 1; turn <= 600; turn++)
+        (void)vpmm_order_of_turn(order, batch, turn);
+    uint64_t before = n_fences();
+    for (int i = 0; i < 1000; i++) {
+        batch = vpmm_order_open(order, &busy);
+        vpmm_order_joined(order, batch, 2);
+        assert_int_equal(vpmm_order_close(order, batch, &busy, false), VPMM_OK);
+        (void)vpmm_order_of_turn(order, batch, 1);
+        fake_complete(&fake, fake.last_event);
+        (void)vpmm_order_poll(order);
+    }
+    assert_in_range(n_fences(), before, before + 100);
 }
 
 /* However many fences of a few streams are joined, what has to be asked stays one a stream. */
@@ -295,6 +346,8 @@ int main(void)
         TEST(test_join_of_little),
         TEST(test_join_is_as_weak_as_its_weakest),
         TEST(test_wait_for_all_parts),
+        TEST(test_join_keeps_what_fewer_streams_come_after),
+        TEST(test_joins_that_stay_pending_keep_no_others),
         TEST(test_join_stays_short),
         TEST(test_joins_against_sets),
         TEST(test_without_metadata),

@@ -254,8 +254,19 @@ static void a_streams_mark_goes_with_it(void **state)
 static bool malloc_is_marked(struct vpmm_stream *stream, uint64_t bytes)
 {
     int n_records = fake.n_records;
-    vpmm_order_mark_malloc(order, stream, bytes);
+    vpmm_order_mark_malloc(order, stream, bytes, true);
     return fake.n_records != n_records;
+}
+
+static void what_others_freed_is_marked_however_much_the_stream_freed(void **state)
+{
+    (void)state;
+    struct vpmm_stream stream = blocking_new(1);
+    assert_int_equal(vpmm_order_mark_free(order, &stream, 10), VPMM_OK);
+    int n_records = fake.n_records;
+    vpmm_order_mark_malloc(order, &stream, 10, false);
+    assert_int_equal(fake.n_records, n_records + 1);
+    assert_false(malloc_is_marked(&stream, 10));
 }
 
 static void what_a_stream_freed_itself_it_takes_without_a_mark(void **state)
@@ -343,6 +354,7 @@ int main(void)
         TEST(other_streams_have_no_mark),
         TEST(a_streams_mark_goes_with_it),
         TEST(what_a_stream_freed_itself_it_takes_without_a_mark),
+        TEST(what_others_freed_is_marked_however_much_the_stream_freed),
         TEST(a_new_stream_has_freed_nothing),
         TEST(marks_that_are_over_do_not_pile_up),
     };

@@ -122,6 +122,13 @@ void vpmm_order_watch_streams(struct vpmm_order *order, const vpmm_atomic32 *has
     fail();
 }
 
+static CUevent forgotten;
+
+void vpmm_forget_event(CUevent event)
+{
+    forgotten = event;
+}
+
 /* Whether the call with a per-thread stream at `special` (or none: -1) shows one. */
 static bool sees(size_t row, int special)
 {
@@ -172,6 +179,27 @@ static void a_launch_tells_its_stream_in_what_it_points_to(void **state)
     assert_int_equal(vpmm_atomic_load(&vpmm_has_blocking_stream), 1);
 }
 
+/* 7 and 12 are those of a programmatic and of a launch's completion event. */
+static void an_event_that_a_launch_records_is_forgotten(void **state)
+{
+    (void)state;
+    CUevent event = (CUevent)(void *)fake.words;
+    for (int id = 0; id < 16; id++) {
+        CUlaunchAttribute attributes[2] = {{.id = CU_LAUNCH_ATTRIBUTE_IGNORE}};
+        attributes[1].id = (CUlaunchAttributeID)id;
+        attributes[1].value.programmaticEvent.event = event;
+        const CUlaunchConfig config = {.attrs = attributes, .numAttrs = 2};
+        CUevent expected = id == 7 || id == 12 ? event : NULL;
+        forgotten = NULL;
+        assert_int_equal(vpmm_wrap_cuLaunchKernelEx(&config, NULL, NULL, NULL), CUDA_ERROR_TIMEOUT);
+        assert_ptr_equal(forgotten, expected);
+        forgotten = NULL;
+        assert_int_equal(vpmm_wrap_cuLaunchKernelEx_ptsz(&config, NULL, NULL, NULL),
+                         CUDA_ERROR_TIMEOUT);
+        assert_ptr_equal(forgotten, expected);
+    }
+}
+
 static void launches_on_several_devices_may_name_any_stream(void **state)
 {
     (void)state;
@@ -203,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_per_thread_stream_is_seen_in_its_place_alone),
         cmocka_unit_test(a_launch_tells_its_stream_in_what_it_points_to),
+        cmocka_unit_test(an_event_that_a_launch_records_is_forgotten),
         cmocka_unit_test(launches_on_several_devices_may_name_any_stream),
         cmocka_unit_test(only_a_blocking_creation_shows_one),
         cmocka_unit_test(an_order_is_not_told_where_calls_may_go_unseen),

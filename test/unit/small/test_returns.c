@@ -139,6 +139,34 @@ static void the_batch_of_a_stream_that_is_gone_is_recorded(void **state)
     SAME(blocks[1], scene_malloc(&scene, bytes, here));
 }
 
+/* More wait for one stream than a look comes to, and each round one more that another frees. */
+static void what_one_stream_keeps_hides_nothing_of_others(void **state)
+{
+    (void)state;
+    uint64_t kept[40];
+    uint32_t n_kept = sizeof kept / sizeof *kept;
+    for (uint32_t i = 0; i < n_kept; i++)
+        kept[i] = scene_malloc(&scene, KIB, here);
+    scene_work(&scene, there, kept[0], KIB, &gate);
+    for (uint32_t i = 0; i < n_kept; i++)
+        scene_free(&scene, kept[i], there);
+    uint64_t pages = 0;
+    for (unsigned round = 0; round < 80; round++) {
+        bool is_open = false;
+        uint64_t p = scene_malloc(&scene, bytes, here);
+        scene_work(&scene, elsewhere, p, bytes, &is_open);
+        scene_free(&scene, p, elsewhere);
+        uint64_t q = scene_malloc(&scene, bytes, here);
+        is_open = true;
+        SAME(CUDA_SUCCESS, sim_stream_synchronize(scene.f.sim, elsewhere));
+        (void)vpmm_order_poll(scene.f.order);
+        scene_free(&scene, q, here);
+        if (round == 19)
+            pages = scene_figures(&scene).pages;
+    }
+    SAME(pages, scene_figures(&scene).pages);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -151,6 +179,7 @@ int main(void)
         TEST(no_event_is_recorded_for_what_is_proven_complete),
         TEST(the_batch_of_a_stream_that_is_gone_is_recorded),
         TEST(two_that_came_back_together_are_asked_about_apart),
+        TEST(what_one_stream_keeps_hides_nothing_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
