@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers of calls that queue work: they learn whether the program uses per-thread streams,
- * which it can name without having created them. Must not do more than look at one word, because a
- * launch of a kernel is among them. */
+ * which it can name without having created them. Must not do more than look at one word, and at
+ * the attributes of a launch that has any, because launches of kernels are among them. */
 #define _GNU_SOURCE
 #include "preload/wrap_work.h"
 
@@ -61,7 +61,8 @@ void vpmm_watch_streams(struct vpmm_order *order)
 #define PROGRAMMATIC_EVENT 7
 #define LAUNCH_COMPLETION_EVENT 12
 
-/* Such a launch records the event where nobody can tell what comes before. */
+/* Such a launch records the event where nobody can tell what comes before. So it is forgotten
+ * before and after: another thread may record it meanwhile. */
 static void forget_events(const CUlaunchConfig *config)
 {
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
@@ -77,7 +78,10 @@ CUresult vpmm_wrap_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction fun
         vpmm_see_stream((vpmm_stream_handle)(void *)config->hStream);
         forget_events(config);
     }
-    return VPMM_ORIGINAL(cuLaunchKernelEx, config, function, arguments, extra);
+    CUresult result = VPMM_ORIGINAL(cuLaunchKernelEx, config, function, arguments, extra);
+    if (config)
+        forget_events(config);
+    return result;
 }
 
 CUresult vpmm_wrap_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function,
@@ -86,7 +90,10 @@ CUresult vpmm_wrap_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunctio
     vpmm_see_blocking_stream();
     if (config)
         forget_events(config);
-    return VPMM_ORIGINAL(cuLaunchKernelEx_ptsz, config, function, arguments, extra);
+    CUresult result = VPMM_ORIGINAL(cuLaunchKernelEx_ptsz, config, function, arguments, extra);
+    if (config)
+        forget_events(config);
+    return result;
 }
 
 /* Each launch names a stream of its own. */

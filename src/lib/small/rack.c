@@ -52,6 +52,7 @@ static struct vpmm_rack *adopt(struct vpmm_small *small, struct vpmm_context *co
         if (!may_adopt(small, rack, context, is_async))
             continue;
         rack->is_left = rack->has_followed = false;
+        rack->followed = VPMM_FENCE_NONE;
         small->n_left--;
         return rack;
     }
@@ -214,6 +215,9 @@ static struct vpmm_slab *end_racks(struct vpmm_small *small, uint64_t context_id
             kill_slabs(small, rack, &dead);
         if (!rack->is_left)
             (void)leave(small, rack, VPMM_FENCE_NONE);
+        vpmm_rack_latch(rack);
+        rack->n_owners++; /* whoever asked what it waits for asks again */
+        vpmm_rack_give(rack);
         rack->fence = rack->has_followed ? others : VPMM_FENCE_NONE;
         rack->is_lost |= rack->has_followed && is_lost;
     }

@@ -58,6 +58,8 @@ static bool is_usable(const struct vpmm_small *small, struct vpmm_rack *rack,
         return true;
     if (!follower || vpmm_order_ask_for(small->order, fence, follower) == VPMM_VERDICT_PENDING)
         return false;
+    vpmm_fence joined = vpmm_order_join(small->order, rack->followed, fence);
+    rack->followed = joined ? joined : fence;
     rack->has_followed = true;
     return true;
 }

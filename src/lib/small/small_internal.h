@@ -98,13 +98,14 @@ struct vpmm_rack {
     vpmm_atomic64 id;                 /* of the stream, or VPMM_RACK_OF_CONTEXT; 0: nobody's */
     _Atomic(struct vpmm_rack *) next; /* in its bucket */
     struct vpmm_context *context;
-    uint64_t n_owners; /* lock and latch: so many have had it */
-    bool is_async;     /* constant: of a stream, also when that is gone */
-    bool has_followed; /* latch: it has pieces that other streams freed and may work on */
-    bool is_left;      /* lock: it may be adopted once `fence` is complete */
-    bool is_retired;   /* latch: other processes may see it, so that nobody gets it; left, too */
-    bool is_lost;      /* lock: nobody can tell what that would have to wait for */
-    vpmm_fence fence;  /* lock: what the last owner left behind */
+    uint64_t n_owners;   /* lock and latch: so many have had it */
+    bool is_async;       /* constant: of a stream, also when that is gone */
+    bool has_followed;   /* latch: it has pieces that other streams freed and may work on */
+    vpmm_fence followed; /* latch: what those wait for */
+    bool is_left;        /* lock: it may be adopted once `fence` is complete */
+    bool is_retired;     /* latch: other processes may see it, so that nobody gets it; left, too */
+    bool is_lost;        /* lock: nobody can tell what that would have to wait for */
+    vpmm_fence fence;    /* lock: what the last owner left behind */
     /* latch: open, of the context's frees that wait for nothing, or of those that the stream makes
      * into other racks; or NONE. The others: of a stream's (batch.c) */
     vpmm_fence batch;

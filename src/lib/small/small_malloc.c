@@ -105,12 +105,19 @@ static bool serve(struct vpmm_small *small, struct vpmm_rack *rack, uint64_t byt
     return true;
 }
 
+/* With the latch: whether what the rack has waits for nothing but its owner. */
+static bool is_own(const struct vpmm_small *small, const struct vpmm_rack *rack)
+{
+    return vpmm_order_ask(small->order, rack->followed, vpmm_atomic_load(&rack->id)) !=
+           VPMM_VERDICT_PENDING;
+}
+
 /* What the device answers to a mark is told by the program's next call. */
-static void after(struct vpmm_small *small, const struct vpmm_request *request, bool is_own,
+static void after(struct vpmm_small *small, const struct vpmm_request *request, bool waits_for_none,
                   bool is_late)
 {
     if (request->stream)
-        vpmm_order_mark_malloc(small->order, request->stream, request->bytes, is_own);
+        vpmm_order_mark_malloc(small->order, request->stream, request->bytes, waits_for_none);
     if (request->mempool)
         vpmm_heap_note_parts(small->heap, request->mempool, is_late);
 }
@@ -124,10 +131,10 @@ VPMM_NOINLINE static bool serve_lukewarm(struct vpmm_small *small,
     if (!rack)
         return false;
     bool is_served = serve(small, rack, request->bytes, address_out);
-    bool is_own = !rack->has_followed;
+    bool waits_for_none = is_own(small, rack);
     vpmm_rack_give(rack);
     if (is_served)
-        after(small, request, is_own, false);
+        after(small, request, waits_for_none, false);
     return is_served;
 }
 
@@ -288,10 +295,10 @@ enum vpmm_status vpmm_small_malloc(struct vpmm_small *small, const struct vpmm_r
         uint64_t pages = pages_of_next(small, rack, request->bytes);
         add_to(&rack->n_cold, is_served);
         vpmm_fence oldest = has_polled && may_wait ? find_wait(small, rack, request) : 0;
-        bool is_own = !rack->has_followed;
+        bool waits_for_none = is_own(small, rack);
         vpmm_rack_give(rack);
         if (is_served) {
-            after(small, request, is_own, true);
+            after(small, request, waits_for_none, true);
             return VPMM_OK;
         }
         vpmm_batches_close(small, awaited, n_awaited);
