@@ -18,6 +18,7 @@ static bool stands_for(const struct vpmm_slot_view *later, const struct vpmm_slo
     if (later->begin < earlier->begin || later->context != earlier->context ||
         later->kind == VPMM_FENCE_IS_OPEN)
         return false;
+    /* A stream may come after the turn of `later` and not after that of `earlier`. */
     bool has_more_followers = later->turn && (!earlier->turn || earlier->turn > later->turn);
     if (has_more_followers)
         return false;

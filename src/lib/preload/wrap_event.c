@@ -36,6 +36,8 @@ static VPMM_INLINE CUresult recorded(CUevent event, struct vpmm_event_points *po
     return result;
 }
 
+/* An event may be recorded from now on where nobody sees it: no order is learnt from events any
+ * more. */
 static void blind(void)
 {
     struct vpmm_router *router = vpmm_enter();

@@ -97,8 +97,8 @@ static void put(const struct vpmm_small *small, struct vpmm_rack *rack, struct v
         vpmm_piece_put(rack, slab, piece);
 }
 
-/* Where a thorough look ends, the next look begins: what others wait for is not for ever behind
- * what one stream keeps. */
+/* Where a thorough look ends, the next look begins. Otherwise pieces that one stream keeps pending
+ * would hide all that come later. */
 static void settle_waiting(const struct vpmm_small *small, struct vpmm_rack *rack,
                            struct question *question, uint32_t pending_max)
 {

@@ -25,7 +25,8 @@
 /* So many that are still pending, in a row, end a look at those that wait: they are in the order of
  * their frees, and those of one stream complete in that order. */
 #define VPMM_PENDING_MAX 32u
-/* The same of a thorough look, which comes before memory is taken and after others lack some. */
+/* The same of a thorough look: before the rack takes memory, and where the heap asks for empty
+ * slabs. */
 #define VPMM_THOROUGH_MAX 4096u
 
 /* Of a piece's word; above it the number of the allocation. */
@@ -98,8 +99,9 @@ struct vpmm_rack {
     vpmm_atomic64 id;                 /* of the stream, or VPMM_RACK_OF_CONTEXT; 0: nobody's */
     _Atomic(struct vpmm_rack *) next; /* in its bucket */
     struct vpmm_context *context;
-    uint64_t n_owners;   /* lock and latch: so many have had it */
-    bool is_async;       /* constant: of a stream, also when that is gone */
+    uint64_t
+        n_owners;  /* lock and latch: it grows whenever the owner, or what `fence` says, changes */
+    bool is_async; /* constant: of a stream, also when that is gone */
     bool has_followed;   /* latch: it has pieces that other streams freed and may work on */
     vpmm_fence followed; /* latch: what those wait for */
     bool is_left;        /* lock: it may be adopted once `fence` is complete */

@@ -167,6 +167,33 @@ static void what_one_stream_keeps_hides_nothing_of_others(void **state)
     SAME(pages, scene_figures(&scene).pages);
 }
 
+/* While it is pending: the program may wait for the stream and use the block elsewhere. */
+static void what_the_legacy_stream_freed_leaves_a_mark(void **state)
+{
+    (void)state;
+    struct vpmm_stream stream;
+    uint64_t own[BLOCKS];
+    CUstream blocking = fixture_stream(&scene.f, CU_STREAM_DEFAULT);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        own[i] = scene_malloc(&scene, bytes, blocking);
+    SAME(VPMM_OK, vpmm_order_stream(scene.f.order, (vpmm_stream_handle)blocking, &stream));
+    SAME(VPMM_OK, vpmm_order_mark_free(scene.f.order, &stream, BLOCKS * bytes));
+    scene_work(&scene, CU_STREAM_LEGACY, own[0], bytes, &gate);
+    scene_free(&scene, own[0], CU_STREAM_LEGACY);
+    uint64_t n_records = sim_calls(scene.f.sim, "cuEventRecord");
+    SAME(own[0], scene_malloc(&scene, bytes, blocking));
+    SAME(n_records + 1, sim_calls(scene.f.sim, "cuEventRecord"));
+    gate = true;
+    SAME(CUDA_SUCCESS, sim_stream_synchronize(scene.f.sim, CU_STREAM_LEGACY));
+    (void)vpmm_order_poll(scene.f.order);
+    scene_free(&scene, own[0], blocking);
+    n_records = sim_calls(scene.f.sim, "cuEventRecord");
+    SAME(own[0], scene_malloc(&scene, bytes, blocking));
+    SAME(n_records, sim_calls(scene.f.sim, "cuEventRecord"));
+    for (unsigned i = 0; i < BLOCKS; i++)
+        scene_free(&scene, own[i], blocking);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -180,6 +207,7 @@ int main(void)
         TEST(the_batch_of_a_stream_that_is_gone_is_recorded),
         TEST(two_that_came_back_together_are_asked_about_apart),
         TEST(what_one_stream_keeps_hides_nothing_of_others),
+        TEST(what_the_legacy_stream_freed_leaves_a_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
