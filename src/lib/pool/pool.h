@@ -306,9 +306,9 @@ void vpmm_pool_removal_done(struct vpmm_pool *pool, const struct vpmm_removal *r
 /* ---- looking ---- */
 
 /* Any thread, no lock, also in a signal handler. Continues a walk over all regions in ascending
- * address order of the roots in the order of their adoption: `*cursor` starts at 0 and is advanced.
- * False at the end. Regions that change meanwhile are shown as they were or as they become; none is
- * shown twice for one address. */
+ * address order: `*cursor`, an address, starts at 0 and is advanced. False at the end. Regions that
+ * change meanwhile are shown as they were or as they become; none is shown twice for one address.
+ */
 bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
                     struct vpmm_region_view *view_out);
 

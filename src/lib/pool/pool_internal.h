@@ -149,6 +149,10 @@ static inline bool vpmm_root_holds(const struct vpmm_pool *pool, const struct vp
     return address - root->address < root->pages * pool->params.page_bytes;
 }
 
+/* Any thread. The root that holds `address`, or else the lowest one above it; NULL: there is none.
+ */
+struct vpmm_root *vpmm_root_from(const struct vpmm_pool *pool, uint64_t address);
+
 /* Any thread. The root that holds `address`, or NULL. Most addresses lie in the first root. */
 struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address);
 static inline struct vpmm_root *vpmm_root_of(const struct vpmm_pool *pool, uint64_t address)

@@ -12,8 +12,6 @@
 #    define LOOKS 32
 #endif
 
-/* A cursor holds a root's number and a page of it. */
-
 static bool holds(const struct vpmm_pool *pool, const struct vpmm_region_view *view,
                   uint64_t address)
 {
@@ -93,24 +91,19 @@ static void look_at_start(const struct vpmm_pool *pool, const struct vpmm_root *
 bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
                     struct vpmm_region_view *view_out)
 {
-    uint64_t number = *cursor >> VPMM_PAGE_BITS;
-    uint64_t page = *cursor & (((uint64_t)1 << VPMM_PAGE_BITS) - 1);
-    for (; number < vpmm_atomic_load(&pool->n_roots); number++, page = 0) {
+    const struct vpmm_root *root;
+    while ((root = vpmm_root_from(pool, *cursor))) {
         VPMM_STEP();
-        const struct vpmm_root *root = &pool->roots[number];
+        uint64_t page = root->address < *cursor ? vpmm_root_page(pool, root, *cursor) : (uint64_t)0;
         page = vpmm_bits_first_from(&root->region_starts, page);
-        if (page >= root->pages)
-            continue;
-        look_at_start(pool, root, page, view_out);
-        page += view_out->pages;
         if (page >= root->pages) {
-            number++;
-            page = 0;
+            *cursor = vpmm_root_address(pool, root, root->pages);
+            continue;
         }
-        *cursor = number << VPMM_PAGE_BITS | page;
+        look_at_start(pool, root, page, view_out);
+        *cursor = vpmm_root_address(pool, root, page + view_out->pages);
         return true;
     }
-    *cursor = number << VPMM_PAGE_BITS;
     return false;
 }
 

@@ -24,12 +24,16 @@ uint64_t vpmm_root_address(const struct vpmm_pool *pool, const struct vpmm_root 
 
 static struct vpmm_root *look_through(const struct vpmm_pool *pool, uint64_t address, uint32_t n)
 {
+    struct vpmm_root *lowest = NULL;
     for (uint32_t i = 0; i < n; i++) {
         VPMM_STEP();
-        if (vpmm_root_holds(pool, &pool->roots[i], address))
-            return &pool->roots[i];
+        struct vpmm_root *root = &pool->roots[i];
+        if (vpmm_root_holds(pool, root, address))
+            return root;
+        if (root->address > address && (!lowest || root->address < lowest->address))
+            lowest = root;
     }
-    return NULL;
+    return lowest;
 }
 
 /* The place in roots_by_address of the first root above `address`. */
@@ -48,7 +52,12 @@ static uint32_t place_above(const struct vpmm_pool *pool, uint64_t address, uint
     return low;
 }
 
-struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address)
+static struct vpmm_root *root_at_place(const struct vpmm_pool *pool, uint32_t place)
+{
+    return &pool->roots[vpmm_atomic_load(&pool->roots_by_address[place])];
+}
+
+struct vpmm_root *vpmm_root_from(const struct vpmm_pool *pool, uint64_t address)
 {
     uint32_t n = vpmm_atomic_load(&pool->n_roots);
     if (n <= FEW_ROOTS)
@@ -57,12 +66,18 @@ struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t addres
         uint32_t version = vpmm_atomic_load(&pool->roots_version);
         n = vpmm_atomic_load(&pool->n_roots);
         uint32_t place = place_above(pool, address, n);
-        struct vpmm_root *root =
-            place ? &pool->roots[vpmm_atomic_load(&pool->roots_by_address[place - 1])] : NULL;
+        struct vpmm_root *below = place ? root_at_place(pool, place - 1) : NULL;
+        struct vpmm_root *above = place < n ? root_at_place(pool, place) : NULL;
         if (version % 2 == 0 && vpmm_atomic_load(&pool->roots_version) == version)
-            return root && vpmm_root_holds(pool, root, address) ? root : NULL;
+            return below && vpmm_root_holds(pool, below, address) ? below : above;
     }
     return look_through(pool, address, vpmm_atomic_load(&pool->n_roots));
+}
+
+struct vpmm_root *vpmm_root_search(const struct vpmm_pool *pool, uint64_t address)
+{
+    struct vpmm_root *root = vpmm_root_from(pool, address);
+    return root && vpmm_root_holds(pool, root, address) ? root : NULL;
 }
 
 static void root_finish(const struct vpmm_memory *memory, struct vpmm_root *root)

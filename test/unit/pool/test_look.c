@@ -65,7 +65,7 @@ static void only_the_start_of_a_live_region_can_be_claimed(void **state)
     world_finish(&w);
 }
 
-static void a_walk_shows_every_root_in_order_of_adoption(void **state)
+static void a_walk_shows_the_roots_in_order_of_address(void **state)
 {
     (void)state;
     struct world w;
@@ -76,7 +76,7 @@ static void a_walk_shows_every_root_in_order_of_adoption(void **state)
     world_add_root(&w, 10, 10);
     for (int i = 0; i < 3; i++)
         world_malloc(&w, 6, 1);
-    const uint64_t starts[] = {1000, 1006, 0, 6, 10, 16};
+    const uint64_t starts[] = {0, 6, 10, 16, 1000, 1006};
     uint64_t cursor = 0;
     uint64_t address;
     uint64_t pages;
@@ -91,6 +91,29 @@ static void a_walk_shows_every_root_in_order_of_adoption(void **state)
     assert_int_equal(address, WORLD_BASE);
     assert_int_equal(pages, 10);
     assert_false(vpmm_pool_root(w.pool, 3, &address, &pages));
+    world_finish(&w);
+}
+
+/* So many that they are searched, each adopted below all others. */
+static void a_walk_over_many_roots_goes_up(void **state)
+{
+    (void)state;
+    enum {
+        ROOTS = 12
+    };
+    struct world w;
+    struct vpmm_region_view region;
+    uint64_t cursor = 0;
+    world_init(&w, PAGE, 1, 0);
+    for (int i = ROOTS; i-- > 0;)
+        world_add_root(&w, 20 * (uint64_t)i, 10);
+    for (uint64_t i = 0; i < ROOTS; i++) {
+        assert_true(vpmm_pool_next(w.pool, &cursor, &region));
+        assert_int_equal(world_page(&w, region.address), 20 * i);
+        assert_int_equal(region.pages, 10);
+    }
+    assert_false(vpmm_pool_next(w.pool, &cursor, &region));
+    assert_int_equal(vpmm_pool_find(w.pool, WORLD_BASE + 15 * PAGE, &region), VPMM_NOT_FOUND);
     world_finish(&w);
 }
 
@@ -281,7 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_interior_address_finds_its_region),
         cmocka_unit_test(only_the_start_of_a_live_region_can_be_claimed),
-        cmocka_unit_test(a_walk_shows_every_root_in_order_of_adoption),
+        cmocka_unit_test(a_walk_shows_the_roots_in_order_of_address),
+        cmocka_unit_test(a_walk_over_many_roots_goes_up),
         cmocka_unit_test(thousands_of_roots_are_told_apart),
         cmocka_unit_test(of_two_claims_one_wins),
         cmocka_unit_test(readers_see_whole_regions_while_everything_changes),
