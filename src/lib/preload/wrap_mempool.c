@@ -98,7 +98,9 @@ static CUdevice device_with_current(CUmemoryPool pool)
 {
     CUmemoryPool current;
     for (CUdevice device = 0; device < VPMM_DEVICES_MAX; device++) {
-        if (VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) == CUDA_SUCCESS && current == pool)
+        if (VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) != CUDA_SUCCESS)
+            return -1;
+        if (current == pool)
             return device;
     }
     return -1;
