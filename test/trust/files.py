@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What the library writes to and what it leaves alone: no file of the user is damaged, no pipe holds a program up, a file of
 dumps has a bound, and a trace that somebody cuts ends nobody."""
+import fcntl
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -121,6 +123,15 @@ class Files(unittest.TestCase):
         self.assertEqual(len(seen), 3)
         self.assertEqual(os.listdir(self.folder), ["s.json"])
 
+    def test_what_a_killed_process_left_is_in_nobodys_way(self):
+        path = self.path("s.json")
+        leave = f'printf \'{{"vpmm_stats": 1\' >{path}.$$.new; LD_PRELOAD={harness.options.shared_library} exec {program("worker")}'
+        run = harness.Run(["sh", "-c", leave], preload=[], library_path=[harness.options.sim], VPMM_STATS=path)
+        self.assertEqual(run.status, 0)
+        self.assertNotIn("cannot be written", run.errors)
+        self.assertGreater(json.loads(self.read("s.json"))["pid"], 1)
+        self.assertEqual(os.listdir(self.folder), ["s.json"])
+
     def test_a_file_of_several_documents_becomes_one(self):
         path = self.path("s.json", '{"vpmm_stats": 1, "pid": 1}\n{"vpmm_stats": 1, "pid": 2}\n')
         self.run_worker(VPMM_STATS=path)
@@ -156,6 +167,27 @@ class Files(unittest.TestCase):
         before = self.read("d")
         run = self.run_worker(VPMM_DUMP=path, VPMM_DUMP_MAX=1, VPMM_LOG="none")
         self.assertEqual((self.read("d"), run.errors), (before, ""))
+
+    def test_a_full_disk_leaves_whole_dumps(self):
+        path = self.path("d")
+        self.run_worker(VPMM_DUMP=path, VPMM_DUMP_FORMAT="json")
+        whole = len(list(reports.dumps(self.read("d"))))
+        once = os.stat(path).st_size
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (once + once // 2, before[1]))
+        try:
+            self.run_worker(VPMM_DUMP=path, VPMM_DUMP_FORMAT="json")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertIn(len(list(reports.dumps(self.read("d")))), range(whole + 1, 2 * whole))
+
+    def test_a_dump_does_not_mix_with_another_processs(self):
+        path = self.path("d", "vpmm device ")
+        with open(path, "a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            run = self.run_worker(VPMM_DUMP=path)
+        self.assertEqual(self.read("d"), "vpmm device ")
+        self.assertIn("vpmm device 0: ", run.errors)
 
     def test_a_pipe_without_a_reader_holds_nobody_up(self):
         path = self.path("pipe")

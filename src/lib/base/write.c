@@ -5,8 +5,10 @@
 #include "base/write.h"
 
 #include "base/lock.h"
+#include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -79,21 +81,32 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* False: it takes nothing within `patience_ms`. */
-static _Bool wait_for_room(int fd, unsigned patience_ms)
+/* False: it takes nothing until then. */
+static _Bool wait_for_room(int fd, uint64_t end_ms)
 {
-    uint64_t end = now_ms() + patience_ms;
     for (;;) {
         uint64_t now = now_ms();
         struct pollfd one = {.fd = fd, .events = POLLOUT};
-        int answer = poll(&one, 1, now < end ? (int)(end - now) : 0);
+        int answer = poll(&one, 1, now < end_ms ? (int)(end_ms - now) : 0);
         if (answer >= 0)
             return answer > 0;
         if (errno != EINTR)
             return 1;
-        if (now >= end)
+        if (now >= end_ms)
             return 0;
     }
+}
+
+/* A terminal with some room still sleeps in the middle of a write that needs more, without end. One
+ * that is opened again may be told not to; -1: it cannot be. */
+static int open_terminal_again(int fd)
+{
+    char path[32];
+    struct vpmm_text text;
+    vpmm_text_init(&text, path, sizeof path, VPMM_TEXT_CUT);
+    vpmm_text_string(&text, "/proc/self/fd/");
+    vpmm_text_decimal(&text, (uint64_t)fd, 0);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
 /* Another writer may have taken the room: a pipe or socket is asked not to wait. */
@@ -111,27 +124,54 @@ static ssize_t write_piece(int fd, mode_t mode, struct iovec *piece)
     return writev(fd, piece, 1);
 }
 
-static _Bool write_all(int fd, const char *at, size_t n_left, unsigned patience_ms)
+/* Whether a write that ended so is worth another try. One that found no room after all waits a
+ * little: whoever is asked for room may say that there is some. */
+static _Bool may_try_again(ssize_t written, uint64_t end_ms)
 {
-    struct stat facts = {0};
-    (void)fstat(fd, &facts);
+    if (written == 0 || (errno != EINTR && errno != EAGAIN))
+        return 0;
+    if (errno == EINTR)
+        return 1;
+    (void)poll(NULL, 0, 1);
+    return now_ms() < end_ms;
+}
+
+static _Bool write_pieces(int fd, mode_t mode, const char *at, size_t n_left, size_t n_most,
+                          unsigned patience_ms)
+{
+    uint64_t end_ms = now_ms() + patience_ms;
     while (n_left > 0) {
         union {
             const char *read;
             void *base;
         } source = {at};
-        struct iovec piece = {source.base, n_left < PIECE_BYTES ? n_left : PIECE_BYTES};
-        if (!S_ISREG(facts.st_mode) && !wait_for_room(fd, patience_ms))
+        struct iovec piece = {source.base, n_left < n_most ? n_left : n_most};
+        if (!S_ISREG(mode) && !wait_for_room(fd, end_ms))
             return 0;
-        ssize_t written = write_piece(fd, facts.st_mode, &piece);
+        ssize_t written = write_piece(fd, mode, &piece);
         if (written > 0) {
             at += written;
             n_left -= (size_t)written;
-        } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
+            end_ms = now_ms() + patience_ms;
+        } else if (!may_try_again(written, end_ms)) {
             return 0;
         }
     }
     return 1;
+}
+
+static _Bool write_all(int fd, const char *at, size_t n_left, unsigned patience_ms)
+{
+    struct stat facts = {0};
+    (void)fstat(fd, &facts);
+    if (!S_ISCHR(facts.st_mode) || !isatty(fd))
+        return write_pieces(fd, facts.st_mode, at, n_left, PIECE_BYTES, patience_ms);
+    int again = open_terminal_again(fd);
+    if (again < 0)
+        return write_pieces(fd, facts.st_mode, at, n_left, 1, patience_ms);
+    _Bool is_whole = write_pieces(again, facts.st_mode, at, n_left, PIECE_BYTES, patience_ms);
+    (void)close(again);
+    return is_whole;
 }
 
 _Bool vpmm_write(int fd, const void *bytes, size_t n_bytes, unsigned patience_ms)

@@ -69,8 +69,8 @@ static enum vpmm_status pick_moves(struct vpmm_pool *pool, const struct vpmm_wan
             vpmm_harvest_begin(&walk, class);
         for (; n && !status; n--) {
             uint32_t number = vpmm_harvest_next(&walk);
-            assert(number);
-            status = pick_extent(pool, want->view, draft, number, &open);
+            /* A free that joins a batch meanwhile may make what was counted wait once more. */
+            status = number ? pick_extent(pool, want->view, draft, number, &open) : VPMM_NOT_FOUND;
         }
     }
     return status;

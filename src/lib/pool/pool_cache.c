@@ -76,8 +76,9 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
     if (!number)
         return false;
     const struct vpmm_region *region = record_of(pool, number);
+    uint64_t word = vpmm_atomic_load(&region->word);
     *live_out = (struct vpmm_live){
-        .word = vpmm_atomic_load(&region->word),
+        .word = word,
         .pages = vpmm_atomic_load(&region->pages),
         .bytes = vpmm_atomic_load(&region->bytes),
         .context_id = vpmm_atomic_load(&region->context_id),

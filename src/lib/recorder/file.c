@@ -61,12 +61,16 @@ static bool resize(int fd, uint64_t bytes)
 
 /* What an earlier process left is not emptied where another way is possible: a reader may have it
  * mapped, and so may its writer, whose descriptor and lock its program closed. True: gone, or
- * empty.
+ * empty. `errno` 0: the path means another file by now, which is another process's.
  */
-static bool make_way(const char *path, int fd)
+static bool make_way(const char *path, int fd, const struct stat *locked)
 {
     struct stat entry;
     bool is_plain = lstat(path, &entry) == 0 && S_ISREG(entry.st_mode);
+    if (is_plain && (entry.st_dev != locked->st_dev || entry.st_ino != locked->st_ino)) {
+        errno = 0;
+        return false;
+    }
     return (is_plain && unlink(path) == 0) || resize(fd, 0);
 }
 
@@ -108,7 +112,7 @@ static bool is_within_limit(uint64_t bytes)
 }
 
 /* Whether the file opened as `fd` may be recorded into by this process; it is empty and locked
- * then. Else `errno` tells, or `*why_out`. */
+ * then. Else `errno` tells, or `*why_out`; `errno` 0: the path means another file by now. */
 static bool take(const char *path, int fd, bool is_new, const char **why_out)
 {
     struct stat found;
@@ -129,7 +133,7 @@ static bool take(const char *path, int fd, bool is_new, const char **why_out)
         return false;
     if (!may_be_replaced(fd, &found, is_new, why_out))
         return false;
-    if (!is_within_limit(VPMM_TRACE_HEADER_BYTES) || (found.st_size && !make_way(path, fd)))
+    if (!is_within_limit(VPMM_TRACE_HEADER_BYTES) || (found.st_size && !make_way(path, fd, &found)))
         return false;
     return fstat(fd, &found) == 0;
 }

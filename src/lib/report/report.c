@@ -219,14 +219,20 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     struct vpmm_sink sink;
     /* A signal handler has no place for a message: the dump itself is on standard error then. */
     (void)vpmm_sink_open(config->dump_path, beginnings, &sink);
+    if (!vpmm_sink_lock(&sink)) {
+        (void)vpmm_sink_close(&sink);
+        (void)vpmm_sink_open("", beginnings, &sink);
+    }
     if (is_beyond_bound(config, router, &sink)) {
         if (!dumps->is_bound_told)
             tell_bound(config);
         dumps->is_bound_told = true;
     } else if (!dumps->is_stuck || takes_something(sink.fd)) {
-        dumps->is_stuck = write_dump(sink.fd, config->dump_format, (uint64_t)getpid(),
-                                     VPMM_REPORT_ALL_DEVICES, router) == 0 &&
-                          !sink.is_file;
+        bool is_whole = write_dump(sink.fd, config->dump_format, (uint64_t)getpid(),
+                                   VPMM_REPORT_ALL_DEVICES, router) > 0;
+        dumps->is_stuck = !is_whole && !sink.is_file;
+        if (!is_whole)
+            vpmm_sink_take_back(&sink);
     }
-    vpmm_sink_close(&sink);
+    (void)vpmm_sink_close(&sink);
 }

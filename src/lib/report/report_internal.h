@@ -35,7 +35,8 @@ struct vpmm_sink {
     int fd;         /* -1: nowhere */
     bool is_ours;   /* opened here */
     bool is_file;   /* a regular file, which grows */
-    uint64_t bytes; /* that it had when it was opened */
+    bool is_locked; /* a file that no other process adds to meanwhile */
+    uint64_t bytes; /* that it had when it was opened, or locked */
 };
 
 /* Opens what `path` names for reports to be added to: standard error where it is empty or
@@ -46,7 +47,15 @@ struct vpmm_sink {
  * static text, with `sink_out` standing for standard error; or NULL. Safe in a signal handler. */
 const char *vpmm_sink_open(const char *path, const char *const *beginnings,
                            struct vpmm_sink *sink_out);
-void vpmm_sink_close(const struct vpmm_sink *sink);
+/* False: what was written is not there. */
+bool vpmm_sink_close(const struct vpmm_sink *sink);
+
+/* Reports of several processes in one file stand one behind the other: waits half a second for
+ * those that are being written; false: in vain. True also where the file system has no locks. Safe
+ * in a signal handler, as is what follows. */
+bool vpmm_sink_lock(struct vpmm_sink *sink);
+/* Cuts a report that could not be written whole off a locked file. */
+void vpmm_sink_take_back(const struct vpmm_sink *sink);
 
 /* The same for a report that takes the place of the one before: what is written goes to a new file
  * beside `path`, and vpmm_sink_replace puts that in the place of the old one in one step, or, where

@@ -343,15 +343,24 @@ void vpmm_report_stats_of(const struct vpmm_config *config,
     give_snapshot(snapshot);
 }
 
+/* A free under way may make it look so once. */
+static bool is_broken(struct vpmm_heap *heap)
+{
+    const char *broken = NULL;
+    for (int i = 0; i < 2; i++)
+        if (!vpmm_heap_try_audit(heap, &broken) || !broken)
+            return false;
+    return true;
+}
+
 void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *router)
 {
     struct snapshot *snapshot = take_snapshot(router);
     if (!snapshot)
         return;
     for (unsigned i = 0; i < snapshot->n; i++) {
-        const char *broken = NULL;
         struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
-        snapshot->broken[i] = vpmm_heap_try_audit(heap, &broken) && broken;
+        snapshot->broken[i] = is_broken(heap);
         snapshot->broken[i] += !vpmm_router_audit_small(router, snapshot->devices[i].device);
     }
     write_at_exit(config, snapshot);

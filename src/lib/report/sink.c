@@ -6,16 +6,22 @@
 
 #include "base/fault.h"
 #include "base/text.h"
+#include "base/write.h"
 #include "observe/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define BEGINNING_BYTES 32
+/* Another process's report takes less, unless it is stopped in the middle. */
+#define LOCK_TRIES 50
+#define LOCK_PAUSE_MS 10
 #define NEVER_FOLLOW (O_NOCTTY | O_NOFOLLOW | O_NONBLOCK)
 
 static const char is_foreign[] = "it belongs to another user";
@@ -111,17 +117,58 @@ const char *vpmm_sink_open(const char *path, const char *const *beginnings,
         (void)close(fd);
         return why;
     }
-    *sink_out = (struct vpmm_sink){fd, true, S_ISREG(facts.st_mode), (uint64_t)facts.st_size};
+    *sink_out = (struct vpmm_sink){.fd = fd,
+                                   .is_ours = true,
+                                   .is_file = S_ISREG(facts.st_mode),
+                                   .bytes = (uint64_t)facts.st_size};
     return NULL;
 }
 
-void vpmm_sink_close(const struct vpmm_sink *sink)
+bool vpmm_sink_lock(struct vpmm_sink *sink)
 {
-    if (sink->is_ours)
-        (void)close(sink->fd);
+    struct stat facts;
+    for (int i = 0; sink->is_file && flock(sink->fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK)
+            return true;
+        if (i == LOCK_TRIES)
+            return false;
+        (void)poll(NULL, 0, LOCK_PAUSE_MS);
+    }
+    sink->is_locked = sink->is_file;
+    if (sink->is_file && fstat(sink->fd, &facts) == 0)
+        sink->bytes = (uint64_t)facts.st_size;
+    return true;
+}
+
+void vpmm_sink_take_back(const struct vpmm_sink *sink)
+{
+    struct vpmm_shield shield;
+    if (!sink->is_locked || !vpmm_shield_raise(&shield))
+        return;
+    (void)ftruncate(sink->fd, (off_t)sink->bytes);
+    vpmm_shield_lower(&shield);
+}
+
+bool vpmm_sink_close(const struct vpmm_sink *sink)
+{
+    return !sink->is_ours || close(sink->fd) == 0;
 }
 
 /* ---- in the place of the one before ---- */
+
+/* A process that was killed may have left its file. In a container, the next one has its number. */
+static int create_anew(const char *path, const char *const *beginnings)
+{
+    struct stat left;
+    int fd = create(path);
+    if (fd >= 0 || errno != EEXIST)
+        return fd;
+    if (lstat(path, &left) == 0 && S_ISREG(left.st_mode) && !judge(path, &left, beginnings) &&
+        unlink(path) == 0)
+        return create(path);
+    errno = EEXIST;
+    return -1;
+}
 
 const char *vpmm_sink_open_replacement(const char *path, const char *const *beginnings,
                                        struct vpmm_replacement *replacement_out)
@@ -144,13 +191,13 @@ const char *vpmm_sink_open_replacement(const char *path, const char *const *begi
     vpmm_text_char(&name, '.');
     vpmm_text_decimal(&name, (uint64_t)getpid(), 0);
     vpmm_text_string(&name, ".new");
-    int fd = name.length + 1 < sizeof made->name ? create(made->name) : -1;
+    errno = ENAMETOOLONG;
+    int fd = name.length + 1 < sizeof made->name ? create_anew(made->name, beginnings) : -1;
     if (fd < 0) {
-        why = vpmm_fault_text(name.length + 1 < sizeof made->name ? errno : ENAMETOOLONG);
         made->name[0] = 0;
-        return why;
+        return vpmm_fault_text(errno);
     }
-    made->sink = (struct vpmm_sink){fd, true, true, 0};
+    made->sink = (struct vpmm_sink){.fd = fd, .is_ours = true, .is_file = true};
     return NULL;
 }
 
@@ -158,7 +205,7 @@ const char *vpmm_sink_replace(struct vpmm_replacement *replacement, bool is_whol
 {
     const char *why = NULL;
     bool has_name = replacement->name[0] != 0;
-    vpmm_sink_close(&replacement->sink);
+    is_whole &= vpmm_sink_close(&replacement->sink);
     if (!is_whole && replacement->sink.is_ours)
         why = "not all of it could be written";
     else if (has_name && rename(replacement->name, replacement->path) != 0)

@@ -182,6 +182,25 @@ static void nothing_is_written_to_no_descriptor(void **state)
     (void)close(fd);
 }
 
+/* It says that there is room long after it has too little for a whole line. */
+static void a_terminal_that_nobody_reads_is_given_up(void **state)
+{
+    (void)state;
+    static char line[1023];
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int fd = open(ptsname(master), O_WRONLY | O_NOCTTY);
+    assert_true(fd >= 0);
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = '\n';
+    int n = 0;
+    while (n < 10000 && vpmm_write(fd, line, sizeof line, 20))
+        n++;
+    assert_in_range(n, 1, 9999);
+    (void)close(fd);
+    (void)close(master);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +211,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_does_not_read_is_waited_for_as_long_as_asked),
         cmocka_unit_test(a_cancelled_thread_ends_afterwards),
         cmocka_unit_test(nothing_is_written_to_no_descriptor),
+        cmocka_unit_test(a_terminal_that_nobody_reads_is_given_up),
     };
     /* One that gets through is counted, where it would end a program without a handler. */
     (void)signal(SIGPIPE, count);

@@ -244,6 +244,55 @@ static void a_plan_takes_a_run_that_has_become_long_enough(void **state)
     assert_string_equal(world_layout(&w), "[6][-1]");
 }
 
+/* What answers as the world does so often, and then that all is pending. */
+struct fickle {
+    const struct vpmm_fence_view *sound;
+    int n_left;
+};
+
+static enum vpmm_verdict ask_fickle(void *self, vpmm_fence fence)
+{
+    struct fickle *fickle = self;
+    if (fickle->n_left == 0)
+        return VPMM_VERDICT_PENDING;
+    fickle->n_left--;
+    return fickle->sound->ask(fickle->sound->self, fence);
+}
+
+static vpmm_fence join_soundly(void *self, vpmm_fence a, vpmm_fence b)
+{
+    const struct fickle *fickle = self;
+    return fickle->sound->join(fickle->sound->self, a, b);
+}
+
+/* Another free may join a batch at any moment. */
+static void a_plan_outlives_a_verdict_that_changes(void **state)
+{
+    (void)state;
+    uint64_t p[4];
+    for (int i = 0; i < 4; i++)
+        p[i] = world_malloc(&w, 1, 7);
+    vpmm_fence fence = world_fence(&w, 7);
+    world_free(&w, p[0], fence);
+    world_free(&w, p[2], fence);
+    bool was_refused = false;
+    w.stream = 7;
+    for (int n = 0; n < 20; n++) {
+        struct fickle fickle = {&w.view, n};
+        const struct vpmm_fence_view view = {&fickle, ask_fickle, join_soundly};
+        struct vpmm_want want = {.pages = 2,
+                                 .view = &view,
+                                 .owner = {.bytes = 1, .stream_id = 7, .id = 99, .is_async = true}};
+        struct vpmm_plan *plan;
+        enum vpmm_status status = vpmm_pool_plan(w.pool, &want, &plan);
+        was_refused |= status != VPMM_OK;
+        if (!status)
+            vpmm_pool_abandon(w.pool, plan, 0);
+        world_check(&w);
+    }
+    assert_true(was_refused);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +309,7 @@ int main(void)
         TEST(plans_under_way_count_for_the_cap_on_mappings),
         TEST(a_plan_may_turn_out_to_need_no_step),
         TEST(a_plan_takes_a_run_that_has_become_long_enough),
+        TEST(a_plan_outlives_a_verdict_that_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

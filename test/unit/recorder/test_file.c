@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -39,6 +40,23 @@ static void finish(void)
 {
     vpmm_recorder_end(&recorder);
     vpmm_recorder_forget(&recorder);
+}
+
+/* The trace that another process begins between the opening of the old one and its lock. */
+static const char *replaced;
+static int others = -1;
+
+int flock(int fd, int operation)
+{
+    const char *path = replaced;
+    replaced = NULL;
+    if (path) {
+        assert_int_equal(unlink(path), 0);
+        write_text(path, EARLIER);
+        others = open(path, O_RDWR | O_CLOEXEC);
+        assert_int_equal(syscall(SYS_flock, others, LOCK_EX | LOCK_NB), 0);
+    }
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 /* Who still has the old one mapped goes on reading it. */
@@ -249,6 +267,20 @@ void two_do_not_record_into_one_file(void **state)
     vpmm_recorder_forget(&first);
     trace_open(&recorder, path, 0);
     finish();
+}
+
+void a_trace_that_came_meanwhile_stays(void **state)
+{
+    (void)state;
+    struct stat there, made;
+    const char *path = trace_path("t.trace");
+    write_text(path, EARLIER);
+    replaced = path;
+    assert_refused(path, "another process is recording into it (%p in the name is the process id)");
+    assert_int_equal(stat(path, &there), 0);
+    assert_int_equal(fstat(others, &made), 0);
+    assert_int_equal(there.st_ino, made.st_ino);
+    (void)close(others);
 }
 
 /* The program closes all descriptors it did not open, as daemons do, and opens a file that gets the

@@ -273,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_file_system_that_writes_elsewhere_is_refused),
         cmocka_unit_test(no_more_is_mapped_than_there_is),
         cmocka_unit_test(two_do_not_record_into_one_file),
+        cmocka_unit_test(a_trace_that_came_meanwhile_stays),
         cmocka_unit_test(a_strangers_file_is_left_alone),
         cmocka_unit_test(a_lost_file_ends_the_recording),
         cmocka_unit_test(a_limit_on_files_ends_the_recording),

@@ -43,6 +43,7 @@ void trace_forget(struct trace *trace);
 
 /* The tests of test_file.c. */
 void old_files_make_way(void **state);
+void a_trace_that_came_meanwhile_stays(void **state);
 void a_link_stays_a_link(void **state);
 void what_is_no_trace_stays(void **state);
 void old_files_survive_a_refusal(void **state);
