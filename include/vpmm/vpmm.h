@@ -284,8 +284,11 @@ enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights, struct vpmm_wei
  * what is in use together exceeds the budget. OTHER_ORDER of end: the pass was shorter than the
  * recorded one, or groups were in use: the next pass begins afresh. The end of a recorded pass
  * moves memory and waits for the context: DEVICE_FULL and BUDGET_TOO_SMALL are possible, then the
- * next begin tries again. BUSY of begin: a pass is under way, or the stream captures and this pass
- * cannot be captured (the first of an unknown order, with CHECK, of staged weights). */
+ * next begin tries again. Where graphs of captured passes live, end and cancel load what they need,
+ * and wait for the context where groups were in use: another failure says that no graph may be
+ * launched before the end of another pass. BUSY of begin: a pass is under way, or the stream
+ * captures and this pass cannot be captured (the first of an unknown order, with CHECK, of staged
+ * weights). */
 enum vpmm_result vpmm_weights_begin(struct vpmm_weights *weights, void *stream);
 enum vpmm_result vpmm_weights_use(struct vpmm_weights *weights, uint32_t group, void *stream);
 enum vpmm_result vpmm_weights_done(struct vpmm_weights *weights, uint32_t group, void *stream);
@@ -299,7 +302,9 @@ enum vpmm_result vpmm_weights_cancel(struct vpmm_weights *weights, void *stream)
  */
 enum vpmm_result vpmm_weights_budget(struct vpmm_weights *weights, uint64_t budget_bytes,
                                      struct vpmm_weights_need *need);
-/* No graph of a captured pass will be launched any more. */
+/* No graph of a captured pass will be launched any more. Waits for the context where a pass was
+ * captured, and takes a larger budget that waited for it. BUSY: a stream captures, nothing was
+ * done. DEVICE_FULL: the old budget holds. */
 enum vpmm_result vpmm_weights_thaw(struct vpmm_weights *weights);
 
 struct vpmm_weights_stats {

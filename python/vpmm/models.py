@@ -9,7 +9,7 @@ import warnings
 import torch
 
 from . import dlpack, streams, tensors
-from .errors import Unsupported, VpmmError
+from .errors import Unsupported
 from .groups import make_groups, module_of, order_of
 from .plans import load_plan
 from .sources import Tensors
@@ -214,7 +214,7 @@ def _order(offloaded, plan):
     """The order of a plan, where modules read their groups in the order of its kernels."""
     first = {name: weight.name for weight in offloaded.found.values() for name in weight.names}
     order = order_of(offloaded.groups, load_plan(plan), first)
-    if offloaded.is_flat():
+    if order and offloaded.is_flat():
         offloaded.weights.order(order)
 
 
@@ -234,14 +234,16 @@ def offload(model, budget, source, keep=(), direct=(), plan=None, check=False, f
         torch.cuda.synchronize()
         tensors.place_others(model, found, device)
         weights = Weights(budget, device.index or 0, check=check, follow=follow, promote=promote, **options)
+        close = weights.close
         try:
             offloaded = Offloaded(model, weights, groups, found, device)
             addresses = offloaded.fill(source, progress)
             if plan is not None:
                 _order(offloaded, plan)
             weights.seal()
+            close = offloaded.close
             offloaded.install(addresses, (STREAMED, DIRECT) if promote else (STREAMED,))
-        except VpmmError:
-            weights.close()
+        except BaseException:
+            close()
             raise
     return offloaded

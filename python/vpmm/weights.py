@@ -10,6 +10,7 @@ from .sizes import parse_bytes
 
 STREAMED, KEPT, DIRECT = 0, 1, 2
 MESSAGE_BYTES = 1024
+MESSAGES = {}  # by handle: an object that nobody closes still writes there
 
 
 class Tensor(NamedTuple):
@@ -30,6 +31,7 @@ class Weights:
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
         self._handle = ctypes.c_void_p()
         self._now, self._checks, self._all_bytes = native.sized(native.Stats), check, 0
+        self._n_bytes = {}
         self.staged = []  # for each file that could not be registered, why
         flags = 1 * follow | 2 * check | 4 * must_map | 8 * stage
         options = native.sized(native.Options, device=device, flags=flags, budget_bytes=parse_bytes(budget),
@@ -37,6 +39,7 @@ class Weights:
                                host_bytes_max=parse_bytes(host), message=ctypes.addressof(self._message),
                                message_bytes=MESSAGE_BYTES, promote_bytes=parse_bytes(promote))
         self._check(self._table.weights_make(byref(options), byref(self._handle)))
+        MESSAGES[self._handle.value] = self._message
 
     def _check(self, result, floor=0):
         if result:
@@ -51,6 +54,7 @@ class Weights:
         """Waits for the device's work and gives everything back."""
         if self._handle:
             self._call("destroy")
+            del MESSAGES[self._handle.value]
             self._handle = ctypes.c_void_p()
 
     def __enter__(self):
@@ -80,6 +84,7 @@ class Weights:
         address, number = ctypes.c_uint64(), ctypes.c_uint32()
         weight = native.sized(native.Weight, name=name.encode(), kind=kind, group=group, bytes=n_bytes)
         self._call("add", byref(weight), byref(address), byref(number))
+        self._n_bytes[number.value] = n_bytes
         return number.value, address.value
 
     def fill_from(self, number, source, tensor):
@@ -88,9 +93,11 @@ class Weights:
 
     def fill(self, number, data):
         """Copies the weight's bytes into pinned memory. `data`: a buffer of as many."""
-        memory = ctypes.c_void_p()
+        memory, view = ctypes.c_void_p(), memoryview(data).cast("B")
+        n_bytes = self._n_bytes.get(number, len(view))
+        if len(view) != n_bytes:
+            raise ValueError(f"weight {number} has {n_bytes} bytes, and the data has {len(view)}")
         self._call("host", number, byref(memory))
-        view = memoryview(data).cast("B")
         ctypes.memmove(memory, bytes(view), len(view))
 
     def order(self, groups):
@@ -130,7 +137,7 @@ class Weights:
         return _need(need)
 
     def thaw(self):
-        """No graph of a captured pass will be launched any more."""
+        """No graph of a captured pass will be launched any more. Waits for the device."""
         self._call("thaw")
 
     def is_whole(self):

@@ -21,7 +21,7 @@ class Parts(unittest.TestCase):
         import vpmm
         for text, value in (("24GiB", 24 << 30), ("1.5 mb", 3 << 19), (7, 7), ("0", 0), ("2T", 2 << 40)):
             self.assertEqual(vpmm.parse_bytes(text), value)
-        for wrong in ("", "GiB", "-1", -1, "1e3", None, True, "5 apples"):
+        for wrong in ("", "GiB", "-1", -1, "1e3", None, True, "5 apples", 1 << 64, "16777216T", "9" * 400):
             with self.assertRaises(ValueError):
                 vpmm.parse_bytes(wrong)
 
@@ -136,7 +136,10 @@ class OnADevice(unittest.TestCase):
 
     def test_passes(self):
         self.assertEqual(self.play("14MiB").splitlines(), [
+            "dropped: its messages have a place True",
+            "refused: weight 5 has 1000 bytes, and the data has 1001",
             "need ['all', 'floor', 'host', 'smooth']",
+            "sealed again: the same need True",
             "refused: layers.1.weight: it is used where the recorded order has layers.0.weight",
             "yields 0 resident 6",
             "passes 4 held True"])

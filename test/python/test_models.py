@@ -77,6 +77,20 @@ class Llamas(OnTheHost):
             vpmm.offload(self.model, 1000, self.file)
         self.assertGreater(caught.exception.floor, 1000)
 
+    def test_whatever_fails_closes_the_weights(self):
+        for part, name in ((HostWeights, "add"), (HostWeights, "seal"), (models.Offloaded, "_guard")):
+            weights = HostWeights("1GiB")
+            with mock.patch.object(models, "Weights", return_value=weights), \
+                    mock.patch.object(part, name, side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                vpmm.offload(llama.empty(SHAPE), "1GiB", self.file)
+            self.assertTrue(weights.is_closed, name)
+
+    def test_a_plan_that_streams_nothing(self):
+        offloaded = vpmm.offload(self.model, "1GiB", self.file, keep=["layers", "lm_head", "embed_tokens"],
+                                 plan=vpmm.Plan((("lm_head.weight",),), 0))
+        self.assertIsNone(offloaded.weights.recorded)
+        self.assertTrue(torch.equal(self.model(self.text), self.expected))
+
     def test_a_state_dict_has_the_bytes_of_the_file(self):
         vpmm.offload(self.model, "1GiB", self.file, keep=["lm_head"])
         for name, tensor in llama.tensors_of(self.resident, self.file).items():

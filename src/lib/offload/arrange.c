@@ -136,7 +136,7 @@ static enum vpmm_status give_back(struct vpmm_offload *offload, const struct vpm
     enum vpmm_status status = VPMM_OK;
     for (uint32_t i = 1; !status && i <= offload->n_groups; i++) {
         struct offload_group *group = offload_group(offload, i);
-        if (!group->has_extent || !is_housed(offload, spread, i))
+        if (!group->has_extent || !group->is_mapped || !is_housed(offload, spread, i))
             status = offload_group_evict(offload, group);
         else if (group->is_promoted)
             status = offload_demote(offload, group);
@@ -214,6 +214,7 @@ enum vpmm_status offload_arrange(struct vpmm_offload *offload, uint64_t budget_b
         status = show_ring(offload, &spread);
     offload->is_planned = !status && is_planned;
     offload->is_torn = status != VPMM_OK;
+    offload->is_dismantled = offload->is_dismantled && status;
     offload->promote_room_bytes = promote_bytes;
     if (offload->is_planned)
         offload_times_plan(offload);

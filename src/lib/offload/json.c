@@ -147,6 +147,33 @@ static size_t escape(struct json *json, char *bytes)
     return 0;
 }
 
+/* Of the character that begins the text; 0: it is none (RFC 3629, section 4). */
+static size_t utf8_bytes(const char *text, size_t n_left)
+{
+    unsigned char first = (unsigned char)text[0], second = n_left > 1 ? (unsigned char)text[1] : 0;
+    size_t n = first < 0x80   ? 1
+               : first < 0xc2 ? 0
+               : first < 0xe0 ? 2
+               : first < 0xf0 ? 3
+               : first < 0xf5 ? 4
+                              : 0;
+    if (n > n_left || (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+static bool is_utf8(const char *text, size_t length)
+{
+    size_t at = 0, n = 1;
+    for (; n && at < length; at += n)
+        n = utf8_bytes(text + at, length - at);
+    return n > 0;
+}
+
 size_t json_string(struct json *json, char *text, size_t room)
 {
     size_t length = 0;
@@ -172,5 +199,7 @@ size_t json_string(struct json *json, char *text, size_t room)
             text[length++] = bytes[i];
     }
     text[length] = 0;
+    if (!is_utf8(text, length))
+        json_fail(json, "a string is not UTF-8");
     return length;
 }

@@ -20,7 +20,7 @@ bool json_take(struct json *json, char c);
 /* The same, and a failure otherwise. */
 void json_expect(struct json *json, char c, const char *fault);
 /* A string, with its escapes resolved to UTF-8, into `text`, terminated. Fails where it does not
- * fit or is no string. Its length; a zero that was written as an escape counts. */
+ * fit, is no string or is not UTF-8. Its length; a zero that was written as an escape counts. */
 size_t json_string(struct json *json, char *text, size_t room);
 /* A whole number without sign that fits. */
 uint64_t json_number(struct json *json);

@@ -227,10 +227,14 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_offload_use(struct vpmm_offload *offload, 
 VPMM_MUST_CHECK enum vpmm_status vpmm_offload_done(struct vpmm_offload *offload, uint32_t group,
                                                    vpmm_stream_handle stream);
 /* Ends the pass. Of a recorded one, plans the next: waits for the context, moves memory. A pass
- * that ends early, or with groups in use, is OUT_OF_ORDER; the next one begins afresh. */
+ * that ends early, or with groups in use, is OUT_OF_ORDER; the next one begins afresh. Where graphs
+ * of captured passes live, the end loads what they need (with groups in use it waits for the
+ * context first): what fails is the answer, and no graph may be launched before the end of another
+ * pass. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_offload_end(struct vpmm_offload *offload,
                                                   vpmm_stream_handle stream);
-/* Ends a pass that cannot be finished, wherever it is. It is not recorded, and no error. */
+/* Ends a pass that cannot be finished, wherever it is. It is not recorded, and no error; but
+ * loads for graphs can fail, as above. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_offload_cancel(struct vpmm_offload *offload,
                                                      vpmm_stream_handle stream);
 
@@ -241,7 +245,9 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_offload_cancel(struct vpmm_offload *offloa
 VPMM_MUST_CHECK enum vpmm_status vpmm_offload_budget(struct vpmm_offload *offload,
                                                      uint64_t budget_bytes,
                                                      struct vpmm_offload_need *need_out);
-/* No graph of a captured pass will be launched any more. */
+/* No graph of a captured pass will be launched any more. Waits for the context where a pass was
+ * captured; what fails then (CAPTURED: a stream captures) changes nothing. Then it carries out the
+ * budget that waited for this, whose failures are those of the call above; the old one is kept. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_offload_thaw(struct vpmm_offload *offload);
 
 /* The program lacks `bytes` of device memory: gives so much of what is resident back, but for the

@@ -21,7 +21,6 @@ static enum vpmm_status recover(struct vpmm_offload *offload)
     }
     if (offload->is_dismantled) {
         status = offload_arrange(offload, offload->budget_bytes);
-        offload->is_dismantled = false;
         if (status)
             offload_abandon(offload);
     }
@@ -45,6 +44,19 @@ static enum vpmm_status begin_capture(struct vpmm_offload *offload, vpmm_stream_
     offload->captured_chunk = offload->load_chunk;
     status = offload_follow(offload, offload->copies, stream);
     return status ? offload_tell_status(offload, status, "capturing a pass") : VPMM_OK;
+}
+
+/* Graphs that were launched may still read what the pass is to overwrite. */
+static enum vpmm_status load_first(struct vpmm_offload *offload, vpmm_stream_handle stream,
+                                   bool is_capturing)
+{
+    enum vpmm_status status = VPMM_OK;
+    if (offload->is_frozen && !is_capturing)
+        status = offload_follow(offload, offload->copies, stream);
+    if (status)
+        return offload_tell_status(offload, status, "loads behind graphs");
+    status = offload_pump(offload);
+    return !status && is_capturing ? begin_capture(offload, stream) : status;
 }
 
 /* Where nothing is streamed, uses need not be told. */
@@ -78,9 +90,7 @@ enum vpmm_status vpmm_offload_begin(struct vpmm_offload *offload, vpmm_stream_ha
                                 : "the first pass is recorded, and cannot be captured",
                             (char *)NULL);
     offload->is_wild = offload->has_failed = false;
-    status = offload_pump(offload);
-    if (!status && facts.is_capturing)
-        status = begin_capture(offload, stream);
+    status = load_first(offload, stream, facts.is_capturing);
     if (status)
         return status;
     offload->is_capturing = facts.is_capturing;
@@ -164,7 +174,8 @@ enum vpmm_status vpmm_offload_done(struct vpmm_offload *offload, uint32_t number
 
 /* ---- end ---- */
 
-/* Loads from here on belong to the next pass. */
+/* Loads from here on belong to the next pass. Its begin tries again what fails, but a graph would
+ * read other bytes. */
 static enum vpmm_status end_planned(struct vpmm_offload *offload, vpmm_stream_handle stream)
 {
     bool is_complete = !offload->n_slots || offload->is_wild || offload->params.follows ||
@@ -180,11 +191,13 @@ static enum vpmm_status end_planned(struct vpmm_offload *offload, vpmm_stream_ha
         offload->load_step -= offload->n_steps;
     else
         offload_ring_restart(offload);
-    (void)offload_pump(offload);
+    enum vpmm_status status = offload_pump(offload);
     offload_times_end(offload, stream);
+    vpmm_atomic_add(&offload->figures->divergences, !is_complete);
+    if (status && offload->is_frozen)
+        return status;
     if (is_complete)
         return VPMM_OK;
-    vpmm_atomic_add(&offload->figures->divergences, 1);
     return offload_tell(offload, VPMM_OUT_OF_ORDER, "the pass ended before the recorded one",
                         (char *)NULL);
 }
@@ -227,6 +240,35 @@ static void rejoin(struct vpmm_offload *offload, vpmm_stream_handle stream)
         (void)offload_tell_status(offload, status, "ending a captured pass");
 }
 
+/* As before the pass, for a graph that is launched next. */
+static enum vpmm_status reload(struct vpmm_offload *offload, vpmm_stream_handle stream)
+{
+    enum vpmm_status status = recover(offload);
+    if (!status)
+        status = offload_pump(offload);
+    if (status)
+        return status;
+    status = offload_follow(offload, stream, offload->copies);
+    return status ? offload_tell_status(offload, status, "loads ahead of graphs") : VPMM_OK;
+}
+
+static enum vpmm_status end_in_use(struct vpmm_offload *offload, vpmm_stream_handle stream)
+{
+    bool was_captured = offload->is_capturing;
+    enum vpmm_status status = VPMM_OK;
+    offload_times_drop(offload);
+    if (was_captured)
+        rejoin(offload, stream);
+    offload->is_capturing = offload->is_wild = false;
+    offload->is_lost = true;
+    vpmm_atomic_add(&offload->figures->divergences, 1);
+    if (offload->is_frozen && !was_captured)
+        status = reload(offload, stream);
+    return status ? status
+                  : offload_tell(offload, VPMM_OUT_OF_ORDER, "the pass ended with groups in use",
+                                 (char *)NULL);
+}
+
 enum vpmm_status vpmm_offload_cancel(struct vpmm_offload *offload, vpmm_stream_handle stream)
 {
     offload->has_failed = true;
@@ -239,16 +281,8 @@ enum vpmm_status vpmm_offload_end(struct vpmm_offload *offload, vpmm_stream_hand
     if (offload->phase != OFFLOAD_IN_PASS)
         return offload_tell(offload, VPMM_INVALID, "no pass is under way", (char *)NULL);
     offload->phase = OFFLOAD_READY;
-    if (offload->n_in_use) {
-        offload_times_drop(offload);
-        if (offload->is_capturing)
-            rejoin(offload, stream);
-        offload->is_capturing = offload->is_wild = false;
-        offload->is_lost = true;
-        vpmm_atomic_add(&offload->figures->divergences, 1);
-        return offload_tell(offload, VPMM_OUT_OF_ORDER, "the pass ended with groups in use",
-                            (char *)NULL);
-    }
+    if (offload->n_in_use)
+        return end_in_use(offload, stream);
     enum vpmm_status status = end(offload, stream);
     if (!status) {
         uint64_t copied = vpmm_atomic_load(&offload->figures->copied_bytes);

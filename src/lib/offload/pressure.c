@@ -5,7 +5,8 @@
 
 /* How often the end of the last uses is looked for, with a pause between two looks. */
 #define LOOKS_MAX 500u
-/* Passes without a request before the budget is taken again; twice as many after each request. */
+/* Passes without a request before the budget is taken again; twice as many after each request, and
+ * after each time that it could not be taken. */
 #define QUIET_PASSES 16u
 #define QUIET_PASSES_MAX 4096u
 
@@ -75,6 +76,13 @@ static bool await_end(struct vpmm_offload *offload)
     return is_at_end;
 }
 
+static void quiet_longer(struct vpmm_offload *offload)
+{
+    uint32_t quiet = offload->quiet_wanted ? 2 * offload->quiet_wanted : QUIET_PASSES;
+    offload->quiet_wanted = quiet < QUIET_PASSES_MAX ? quiet : QUIET_PASSES_MAX;
+    offload->quiet_passes = 0;
+}
+
 /* `bytes` less, but no less than what a pass needs. */
 static uint64_t shrink(struct vpmm_offload *offload, uint64_t bytes)
 {
@@ -84,9 +92,7 @@ static uint64_t shrink(struct vpmm_offload *offload, uint64_t bytes)
     target = target / offload->chunk_bytes * offload->chunk_bytes;
     if (held <= target || offload_change(offload, target))
         return 0;
-    uint32_t quiet = offload->quiet_wanted ? 2 * offload->quiet_wanted : QUIET_PASSES;
-    offload->quiet_wanted = quiet < QUIET_PASSES_MAX ? quiet : QUIET_PASSES_MAX;
-    offload->quiet_passes = 0;
+    quiet_longer(offload);
     vpmm_atomic_add(&offload->figures->yields, 1);
     uint64_t left = vpmm_atomic_load(&offload->figures->held_bytes);
     return held > left ? held - left : 0;
@@ -120,6 +126,7 @@ void offload_settle_pressure(struct vpmm_offload *offload)
     } else if (offload->budget_bytes < offload->params.budget_bytes &&
                ++offload->quiet_passes >= offload->quiet_wanted) {
         offload->quiet_passes = 0;
-        (void)offload_change(offload, offload->params.budget_bytes);
+        if (offload_change(offload, offload->params.budget_bytes))
+            quiet_longer(offload);
     }
 }

@@ -82,7 +82,6 @@ enum vpmm_status offload_change(struct vpmm_offload *offload, uint64_t budget_by
     enum vpmm_status status = offload_arrange(offload, budget_bytes);
     if (status && !offload->is_torn)
         return status;
-    offload->is_dismantled = false;
     if (status && offload_arrange(offload, old_bytes)) {
         offload_abandon(offload);
         offload->budget_bytes = old_bytes;
@@ -122,13 +121,20 @@ enum vpmm_status vpmm_offload_budget(struct vpmm_offload *offload, uint64_t budg
     return status;
 }
 
+/* From here on memory moves without a look at graphs: those that were launched must be over. */
 enum vpmm_status vpmm_offload_thaw(struct vpmm_offload *offload)
 {
     if (offload->phase != OFFLOAD_READY)
         return offload_tell(offload, VPMM_OCCUPIED, "thaw between passes", (char *)NULL);
+    enum vpmm_status status = offload->is_frozen ? offload_wait_context(offload) : VPMM_OK;
+    if (status)
+        return status;
     offload->is_frozen = false;
     if (!offload->is_due)
         return VPMM_OK;
     offload->is_due = false;
-    return offload_change(offload, offload->params.budget_bytes);
+    status = offload_change(offload, offload->params.budget_bytes);
+    if (status)
+        offload->params.budget_bytes = offload->budget_bytes;
+    return status;
 }

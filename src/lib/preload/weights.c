@@ -257,7 +257,8 @@ enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights, struct vpmm_wei
     enum vpmm_result entered = enter(weights);
     if (entered)
         return entered;
-    enum vpmm_status status = vpmm_offload_seal(weights->made.offload, &found);
+    enum vpmm_status status = vpmm_offload_seal(weights->made.offload, NULL);
+    vpmm_offload_need(weights->made.offload, &found);
     if (need)
         fill_need(&found, need);
     return leave(weights, status);

@@ -3,9 +3,12 @@
 happened, and what requests of so many bytes are answered once the weights are there, or (+) after some passes. With `wait` it says ready after
 some passes and waits for a line."""
 import ctypes
+import gc
 import sys
+import weakref
 
 import vpmm
+from vpmm import native
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -32,6 +35,19 @@ def malloc_all(sizes):
         print("malloc", cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(n_bytes)))
 
 
+def drop():
+    """An object that nobody closes lives on in the library, and writes where its messages go."""
+    message = weakref.ref(vpmm.Weights("64MiB")._message)
+    gc.collect()
+    print("dropped: its messages have a place", message() is not None)
+
+
+def seal_again(weights, need):
+    again = native.sized(native.Need)
+    weights._table.weights_seal(weights._handle, ctypes.byref(again))
+    print("sealed again: the same need", need == {name: getattr(again, f"{name}_bytes") for name in need})
+
+
 def play(path, budget):
     with vpmm.Weights(budget) as weights, open(path, "rb") as file:
         source, tensors = weights.open(path)
@@ -42,8 +58,14 @@ def play(path, budget):
             weights.fill_from(number, source, name)
             places.append((address, data[tensor.offset:tensor.offset + tensor.n_bytes]))
         number, address = weights.add("by hand", len(places), 1000, vpmm.KEPT)
+        try:
+            weights.fill(number, b"x" * 1001)
+        except ValueError as error:
+            print("refused:", error)
         weights.fill(number, b"x" * 1000)
-        print("need", sorted(weights.seal()))
+        need = weights.seal()
+        print("need", sorted(need))
+        seal_again(weights, need)
         malloc_all(word for word in sys.argv[3:] if word.isdigit())
         for _ in range(4):
             weights.begin()
@@ -72,6 +94,8 @@ def play(path, budget):
 
 try:
     start()
+    if "wait" not in sys.argv:
+        drop()
     play(sys.argv[1], sys.argv[2])
 except vpmm.BudgetTooSmall as error:
     print("floor", error.floor, error)

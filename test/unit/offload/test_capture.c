@@ -139,6 +139,158 @@ static void test_budget_while_graphs_live(void **state)
     scene_teardown(&scene);
 }
 
+/* Some of the graph's work is done, some is not. */
+static void launch_partly(struct scene *scene, CUgraphExec exec, int n_done)
+{
+    assert_int_equal(sim_graph_launch(scene->sim, exec, scene->stream), CUDA_SUCCESS);
+    for (int i = 0; i < n_done; i++)
+        (void)sim_step(scene->sim);
+}
+
+/* A pass that leaves a group in use, between two launches. */
+static void test_broken_off_between_graphs(void **state)
+{
+    (void)state;
+    for (int is_cancelled = 0; is_cancelled < 2; is_cancelled++) {
+        struct scene scene;
+        setup(&scene, 8);
+        scene_pass(&scene);
+        CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+        vpmm_stream_handle stream = scene_handle(scene.stream);
+        launch(&scene, exec);
+        assert_int_equal(vpmm_offload_begin(scene.offload, stream), VPMM_OK);
+        for (uint32_t i = 0; i < 9; i++)
+            assert_int_equal(scene_step(&scene, i, scene.stream), VPMM_OK);
+        assert_int_equal(vpmm_offload_use(scene.offload, 9, stream), VPMM_OK);
+        if (is_cancelled)
+            assert_int_equal(vpmm_offload_cancel(scene.offload, stream), VPMM_OK);
+        else
+            assert_int_equal(vpmm_offload_end(scene.offload, stream), VPMM_OUT_OF_ORDER);
+        launch(&scene, exec);
+        scene_pass(&scene);
+        finish(&scene, exec);
+        scene_teardown(&scene);
+    }
+}
+
+/* What a graph needs next cannot be loaded: that is told, also where the pass is no error. */
+static void test_failed_loads_are_told(void **state)
+{
+    static const char *const names[] = {"cuMemcpyAsync", "cuMemcpyAsync", "cuCtxSynchronize"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct scene scene;
+        setup(&scene, 8);
+        scene_pass(&scene);
+        CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+        vpmm_stream_handle stream = scene_handle(scene.stream);
+        assert_int_equal(vpmm_offload_begin(scene.offload, stream), VPMM_OK);
+        for (uint32_t step = 0; step < 9; step++)
+            assert_int_equal(scene_step(&scene, step, scene.stream), VPMM_OK);
+        if (i > 0)
+            assert_int_equal(vpmm_offload_use(scene.offload, 9, stream), VPMM_OK);
+        sim_fault_set(scene.sim, names[i], 1, CUDA_ERROR_INVALID_VALUE, true);
+        assert_int_equal(vpmm_offload_cancel(scene.offload, stream), VPMM_INVALID);
+        sim_fault_clear(scene.sim, names[i]);
+        scene_pass(&scene);
+        launch(&scene, exec);
+        finish(&scene, exec);
+        scene_teardown(&scene);
+    }
+}
+
+/* Copies of a pass in another order may lie anywhere in the ring, which a graph still reads. */
+static void test_another_order_while_a_graph_runs(void **state)
+{
+    (void)state;
+    for (int n_done = 0; n_done < 60; n_done += 4) {
+        struct scene scene;
+        scene_setup(&scene);
+        scene.params.follows = true;
+        scene_make(&scene, 8);
+        scene_add_many(&scene, 16, 3);
+        scene_seal(&scene);
+        scene_pass(&scene);
+        CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+        vpmm_stream_handle stream = scene_handle(scene.stream);
+        launch_partly(&scene, exec, n_done);
+        assert_int_equal(vpmm_offload_begin(scene.offload, stream), VPMM_OK);
+        for (uint32_t i = 16; i-- > 0;)
+            assert_int_equal(scene_step(&scene, i, scene.stream), VPMM_OK);
+        assert_int_equal(vpmm_offload_end(scene.offload, stream), VPMM_OK);
+        launch(&scene, exec);
+        finish(&scene, exec);
+        scene_teardown(&scene);
+    }
+}
+
+/* The end of a pass that used nothing loads the first steps anew. */
+static void test_cancelled_while_a_graph_runs(void **state)
+{
+    (void)state;
+    for (uint64_t budget = 6; budget < 24; budget += 4) {
+        for (int n_done = 0; n_done < 60; n_done += 20) {
+            struct scene scene;
+            setup(&scene, budget);
+            scene_pass(&scene);
+            CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+            vpmm_stream_handle stream = scene_handle(scene.stream);
+            launch_partly(&scene, exec, n_done);
+            for (int i = 0; i < 3; i++) {
+                assert_int_equal(vpmm_offload_begin(scene.offload, stream), VPMM_OK);
+                assert_int_equal(vpmm_offload_cancel(scene.offload, stream), VPMM_OK);
+                launch(&scene, exec);
+            }
+            finish(&scene, exec);
+            scene_teardown(&scene);
+        }
+    }
+}
+
+/* Launches may still run; then memory may move. */
+static void test_thaw_waits_for_graphs(void **state)
+{
+    (void)state;
+    for (int is_due = 0; is_due < 2; is_due++) {
+        struct scene scene;
+        setup(&scene, 24);
+        scene_pass(&scene);
+        CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+        if (is_due)
+            assert_int_equal(vpmm_offload_budget(scene.offload, 28 * CHUNK, NULL), VPMM_OK);
+        launch_partly(&scene, exec, 5);
+        sim_fault_set(scene.sim, "cuCtxSynchronize", 1, CUDA_ERROR_INVALID_VALUE, false);
+        assert_int_not_equal(vpmm_offload_thaw(scene.offload), VPMM_OK);
+        assert_int_equal(vpmm_offload_budget(scene.offload, 20 * CHUNK, NULL), VPMM_CAPTURED);
+        assert_int_equal(vpmm_offload_thaw(scene.offload), VPMM_OK);
+        assert_true(vpmm_offload_yield(scene.offload, 4 * CHUNK) > 0);
+        finish(&scene, exec);
+        scene_pass(&scene);
+        scene_teardown(&scene);
+    }
+}
+
+/* The old budget holds then, and no pass moves memory for the larger one. */
+static void test_a_thaw_that_cannot_grow(void **state)
+{
+    struct scene scene;
+    (void)state;
+    setup(&scene, 12);
+    scene_pass(&scene);
+    CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+    finish(&scene, exec);
+    assert_int_equal(vpmm_offload_budget(scene.offload, 20 * CHUNK, NULL), VPMM_OK);
+    scene.limit_bytes = 14 * CHUNK;
+    assert_int_equal(vpmm_offload_thaw(scene.offload), VPMM_LIMITED);
+    struct vpmm_offload_stats before = scene_stats(&scene);
+    assert_int_equal(before.budget_bytes, 12 * CHUNK);
+    for (int i = 0; i < 40; i++)
+        scene_pass(&scene);
+    assert_int_equal(scene_stats(&scene).vmm_calls, before.vmm_calls);
+    assert_int_equal(scene_stats(&scene).host_waits, before.host_waits);
+    scene_teardown(&scene);
+}
+
 static struct sim *asked;
 static enum vpmm_status (*real_host_alloc)(void *, vpmm_context_handle, uint64_t, void **);
 static unsigned n_unrelaxed;
@@ -182,6 +334,12 @@ int main(void)
         cmocka_unit_test(test_first_pass_is_refused),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_budget_while_graphs_live),
+        cmocka_unit_test(test_broken_off_between_graphs),
+        cmocka_unit_test(test_failed_loads_are_told),
+        cmocka_unit_test(test_another_order_while_a_graph_runs),
+        cmocka_unit_test(test_cancelled_while_a_graph_runs),
+        cmocka_unit_test(test_thaw_waits_for_graphs),
+        cmocka_unit_test(test_a_thaw_that_cannot_grow),
         cmocka_unit_test(test_memory_is_pinned_by_a_relaxed_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

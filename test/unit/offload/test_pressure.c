@@ -71,6 +71,29 @@ static void test_it_is_taken_again(void **state)
     scene_teardown(&scene);
 }
 
+/* What cannot be taken again is asked for less and less often. */
+static void test_it_cannot_be_taken_again(void **state)
+{
+    struct scene scene;
+    unsigned n_tried = 0;
+    (void)state;
+    setup(&scene, 24);
+    uint64_t held = scene_used(&scene);
+    assert_true(vpmm_offload_yield(scene.offload, 6 * CHUNK) > 0);
+    scene.limit_bytes = scene.taken_bytes;
+    for (unsigned i = 0; i < 16 + 32 + 64; i++) {
+        uint64_t n_calls = scene_stats(&scene).vmm_calls;
+        scene_pass(&scene);
+        n_tried += scene_stats(&scene).vmm_calls > n_calls;
+    }
+    assert_int_equal(n_tried, 3);
+    scene.limit_bytes = 0;
+    for (unsigned i = 0; i < 128; i++)
+        scene_pass(&scene);
+    assert_int_equal(scene_used(&scene), held);
+    scene_teardown(&scene);
+}
+
 /* Within a pass, or while another call is inside: at the end of the pass. */
 static void test_not_within_a_pass(void **state)
 {
@@ -118,6 +141,27 @@ static void test_not_while_graphs_live(void **state)
     assert_int_equal(vpmm_offload_thaw(scene.offload), VPMM_OK);
     assert_int_equal(vpmm_offload_yield(scene.offload, 3 * CHUNK), 3 * CHUNK);
     scene_pass(&scene);
+    scene_teardown(&scene);
+}
+
+/* What is sealed at the second try gives as much as what was at the first, and its first pass moves
+ * nothing. */
+static void test_after_a_seal_that_failed(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_setup(&scene);
+    scene_make(&scene, 24);
+    scene_add_many(&scene, 20, 3);
+    scene_order(&scene);
+    scene.limit_bytes = 2 * CHUNK;
+    assert_int_equal(vpmm_offload_seal(scene.offload, NULL), VPMM_LIMITED);
+    scene.limit_bytes = 0;
+    scene_seal(&scene);
+    struct vpmm_offload_stats before = scene_stats(&scene);
+    scene_pass(&scene);
+    assert_int_equal(scene_stats(&scene).vmm_calls, before.vmm_calls);
+    assert_int_equal(scene_stats(&scene).host_waits, before.host_waits);
     scene_teardown(&scene);
 }
 
@@ -181,8 +225,10 @@ int main(void)
         cmocka_unit_test(test_what_is_asked_for_is_given),
         cmocka_unit_test(test_the_floor_stays),
         cmocka_unit_test(test_it_is_taken_again),
+        cmocka_unit_test(test_it_cannot_be_taken_again),
         cmocka_unit_test(test_not_within_a_pass),
         cmocka_unit_test(test_not_while_graphs_live),
+        cmocka_unit_test(test_after_a_seal_that_failed),
         cmocka_unit_test(test_at_any_moment),
         cmocka_unit_test(test_whole_passes),
     };

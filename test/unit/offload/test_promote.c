@@ -209,12 +209,49 @@ static void test_faults(void **state)
     }
 }
 
+static enum vpmm_status (*real_map)(void *, uint64_t, uint64_t, vpmm_extent_handle);
+static int maps_until_failure;
+
+static enum vpmm_status map(void *self, uint64_t address, uint64_t bytes, vpmm_extent_handle extent)
+{
+    return maps_until_failure && --maps_until_failure == 0 ? VPMM_INVALID
+                                                           : real_map(self, address, bytes, extent);
+}
+
+/* A window that could not be mapped on the way to another plan is mapped for the old one. */
+static void test_the_old_plan_is_restored(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        struct scene scene;
+        setup(&scene);
+        real_map = scene.driver.map;
+        scene.driver.map = map;
+        passes(&scene, 100, 0, 1);
+        assert_int_equal(scene_stats(&scene).promoted_bytes, ROOM);
+        maps_until_failure = n;
+        assert_int_equal(vpmm_offload_budget(scene.offload, (BUDGET - 1) * CHUNK, NULL),
+                         VPMM_INVALID);
+        assert_int_equal(maps_until_failure, 0);
+        assert_int_equal(scene_stats(&scene).budget_bytes, BUDGET * CHUNK);
+        assert_true(scene_used(&scene) > 0);
+        struct vpmm_offload_stats before = scene_stats(&scene);
+        passes(&scene, 4, 0, 1);
+        assert_int_equal(scene_stats(&scene).vmm_calls, before.vmm_calls);
+        scene_teardown(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_promoted), cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_pressure), cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_frozen),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_promoted),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_pressure),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_the_old_plan_is_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
