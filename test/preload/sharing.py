@@ -132,6 +132,15 @@ class Sharing(unittest.TestCase):
         self.assertEqual(ours[2:4], ["0 5", "0 5"])
         self.assertEqual(ours[8:11], ["0 9", "0 9", "0 0"])
 
+    def test_a_close_without_a_context(self):
+        seen = []
+        for preload in True, False:
+            exporter, importer, handle = self.pair(preload=preload)
+            seen.append([importer.ask(command) for command in (
+                f"open {handle} {LAZY}", "detach", "close 0", "device 0", "read o 0 0", "close 0", "close 0")])
+        self.assertEqual(seen[0], seen[1])
+        self.assertEqual(seen[0][2:6], [str(INVALID_CONTEXT), "0", "0 5", "0"])
+
     def test_another_opening_after_the_last_close(self):
         exporter, importer, handle = self.pair()
         for byte in 5, 6:

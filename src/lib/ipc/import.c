@@ -41,19 +41,26 @@ static struct vpmm_ipc_entry *unused_entry(struct vpmm_ipc *ipc)
     return NULL;
 }
 
+/* The entry is unused, and stays so or becomes owed. */
 static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
-                                      const struct vpmm_ipc_opener *opener, uint32_t *peer_out,
+                                      const struct vpmm_ipc_opener *opener,
+                                      struct vpmm_ipc_entry *entry,
                                       struct vpmm_ipc_mapping *mapping_out, uint64_t *start_out)
 {
+    uint32_t peer;
     uint64_t deadline_ms = vpmm_ipc_now_ms() + VPMM_IPC_WAIT_MS;
     struct vpmm_ipc_reply lease;
-    enum vpmm_status status = vpmm_ipc_peer_lease(ipc, name, deadline_ms, peer_out, &lease);
+    enum vpmm_status status = vpmm_ipc_peer_lease(ipc, name, deadline_ms, &peer, &lease);
     if (status)
         return status;
-    status = vpmm_ipc_map(ipc, *peer_out, &name->block, &lease, opener, deadline_ms, mapping_out);
+    vpmm_lock_take(&ipc->lock);
+    *entry = (struct vpmm_ipc_entry){
+        .peer = peer, .connection = ipc->peers[peer].connection, .block = name->block};
+    vpmm_lock_give(&ipc->lock);
+    status = vpmm_ipc_map(ipc, peer, &name->block, &lease, opener, deadline_ms, mapping_out);
     if (status) {
         vpmm_lock_take(&ipc->lock);
-        vpmm_ipc_peer_give(ipc, *peer_out, &name->block);
+        vpmm_ipc_lease_return(ipc, entry);
         vpmm_lock_give(&ipc->lock);
         return status;
     }
@@ -74,28 +81,25 @@ static enum vpmm_status import(struct vpmm_ipc *ipc, const struct vpmm_ipc_name 
 {
     struct vpmm_ipc_mapping mapping;
     uint64_t start;
-    uint32_t peer;
     vpmm_lock_take(&ipc->lock);
     struct vpmm_ipc_entry *entry = unused_entry(ipc);
     vpmm_lock_give(&ipc->lock);
     if (!entry)
         return VPMM_NO_METADATA;
-    enum vpmm_status status = lease_and_map(ipc, name, opener, &peer, &mapping, &start);
+    enum vpmm_status status = lease_and_map(ipc, name, opener, entry, &mapping, &start);
     if (status)
         return status;
     uint64_t address = mapping.base + (name->block.address - start);
     uint64_t granule = granule_bytes(ipc, mapping.owner);
     vpmm_lock_take(&ipc->lock);
-    *entry = (struct vpmm_ipc_entry){.state = VPMM_IPC_OPEN,
-                                     .peer = peer,
-                                     .n = 1,
-                                     .block = name->block,
-                                     .mapping = mapping,
-                                     .import = {.address = address,
-                                                .bytes = name->block.bytes,
-                                                .granule_bytes = granule,
-                                                .id = ++ipc->last_id,
-                                                .context_id = opener->context_id}};
+    entry->state = VPMM_IPC_OPEN;
+    entry->n = 1;
+    entry->mapping = mapping;
+    entry->import = (struct vpmm_ipc_import){.address = address,
+                                             .bytes = name->block.bytes,
+                                             .granule_bytes = granule,
+                                             .id = ++ipc->last_id,
+                                             .context_id = opener->context_id};
     memcpy(entry->seal, name->seal, sizeof entry->seal);
     vpmm_lock_give(&ipc->lock);
     *address_out = address;
@@ -121,9 +125,10 @@ enum vpmm_status vpmm_ipc_open(struct vpmm_ipc *ipc,
     if (!ipc->driver->extent_import)
         return VPMM_FAILED;
     vpmm_lock_take(&ipc->lock);
-    while (ipc->is_opening)
+    vpmm_ipc_leases_return(ipc);
+    struct vpmm_ipc_entry *entry;
+    while (!(entry = find_open(ipc, &name, opener->context_id)) && ipc->is_opening)
         vpmm_condition_wait(&ipc->changed, &ipc->lock);
-    struct vpmm_ipc_entry *entry = find_open(ipc, &name, opener->context_id);
     if (entry) {
         entry->n++;
         *address_out = entry->import.address;
@@ -151,8 +156,7 @@ static void end(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry)
     if (driver->unmap(driver->self, mapping.base, mapping.bytes))
         return;
     vpmm_lock_take(&ipc->lock);
-    vpmm_ipc_peer_give(ipc, entry->peer, &entry->block);
-    entry->state = VPMM_IPC_UNUSED;
+    vpmm_ipc_lease_return(ipc, entry);
     vpmm_lock_give(&ipc->lock);
     (void)driver->address_free(driver->self, mapping.base, mapping.bytes);
 }
@@ -205,6 +209,7 @@ enum vpmm_status vpmm_ipc_close(struct vpmm_ipc *ipc, uint64_t address,
                                 void *self)
 {
     vpmm_lock_take(&ipc->lock);
+    vpmm_ipc_leases_return(ipc);
     struct vpmm_ipc_entry *entry = find_at(ipc, address);
     bool is_last = entry && --entry->n == 0;
     if (is_last)
@@ -244,7 +249,7 @@ enum vpmm_ipc_place vpmm_ipc_find(struct vpmm_ipc *ipc, uint64_t address,
     vpmm_lock_take(&ipc->lock);
     for (uint32_t i = 0; i < n && place == VPMM_IPC_ELSEWHERE; i++) {
         const struct vpmm_ipc_entry *entry = &ipc->entries[i];
-        if (entry->state == VPMM_IPC_UNUSED ||
+        if (entry->state == VPMM_IPC_UNUSED || entry->state == VPMM_IPC_OWED ||
             address - entry->mapping.base >= entry->mapping.bytes)
             continue;
         place = VPMM_IPC_IN_MAPPING;

@@ -59,8 +59,9 @@ struct vpmm_ipc_server {
 /* An exporter. */
 struct vpmm_ipc_peer {
     uint32_t process, door;
-    int socket; /* -1: lost */
-    uint32_t n; /* imports, and openings under way; 0: not used */
+    int socket;          /* -1: lost */
+    uint32_t connection; /* of how many so far that is the last */
+    uint32_t n;          /* imports, and openings under way; 0: not used */
 };
 
 /* A mapped block. */
@@ -73,13 +74,14 @@ enum vpmm_ipc_state {
     VPMM_IPC_UNUSED,
     VPMM_IPC_OPEN,
     VPMM_IPC_CLOSING, /* by one thread, without the lock */
-    VPMM_IPC_DUE      /* closed, but still mapped: a capture was in the way of waiting */
+    VPMM_IPC_DUE,     /* closed, but still mapped: a capture was in the way of waiting */
+    VPMM_IPC_OWED     /* unmapped, but still leased: the exporter had too much to read */
 };
 
 struct vpmm_ipc_entry {
     enum vpmm_ipc_state state;
-    uint32_t peer;
-    uint32_t n; /* openings */
+    uint32_t peer, connection; /* by which it is leased */
+    uint32_t n;                /* openings */
     struct vpmm_ipc_block block;
     unsigned char seal[VPMM_IPC_SEAL_BYTES];
     struct vpmm_ipc_mapping mapping;
@@ -141,7 +143,7 @@ bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, s
 /* All that the client had is returned. */
 void vpmm_ipc_end_loans(struct vpmm_ipc *ipc, uint32_t client);
 
-/* ---- peer.c: the opening thread, but for the last ---- */
+/* ---- ipc_peer.c: the opening thread, but for what says so ---- */
 
 /* Whether that is the exporter of what the handle names. */
 static inline bool vpmm_ipc_peer_is(const struct vpmm_ipc_peer *peer,
@@ -155,13 +157,20 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc,
                                                      const struct vpmm_ipc_name *name,
                                                      uint64_t deadline_ms, uint32_t *peer_out,
                                                      struct vpmm_ipc_reply *lease_out);
-/* A wish and its reply. After a failure the connection is lost. */
+/* A wish and its reply, or the status of one that is none: NOT_FOUND, NO_METADATA, or FAILED for
+ * all others, which are of the exporter's driver and not of ours. Where there is no reply, the
+ * connection is lost; but not where there was no room for the wish until the deadline: NOT_READY.
+ */
 VPMM_MUST_CHECK enum vpmm_status
 vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_request *request,
                   uint64_t deadline_ms, struct vpmm_ipc_reply *reply_out,
                   int descriptors_out[VPMM_IPC_CHUNK], size_t *n_descriptors_out);
-/* Any thread, with the lock: one use less. `returned`: a lease to be returned, or NULL. */
-void vpmm_ipc_peer_give(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_block *returned);
+/* Any thread, with the lock: the lease of an entry that shows nothing any more goes back to its
+ * exporter, and the entry is unused; or it is owed, where there is no room for the message. A
+ * connection that is lost takes none. */
+void vpmm_ipc_lease_return(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry);
+/* Any thread, with the lock: tries it again with all that is owed. */
+void vpmm_ipc_leases_return(struct vpmm_ipc *ipc);
 
 /* ---- map.c ---- */
 

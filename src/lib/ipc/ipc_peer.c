@@ -4,6 +4,7 @@
 #include "ipc/ipc_internal.h"
 #include "ipc/socket.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 /* With the lock. VPMM_IPC_PEERS_MAX: there is no room. */
@@ -27,9 +28,10 @@ static uint32_t find_or_make(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *n
  * socket may soon be that of another. */
 static void lose(struct vpmm_ipc_peer *peer)
 {
-    if (peer->socket >= 0)
-        (void)close(peer->socket);
-    peer->socket = -1;
+    int socket = peer->socket;
+    peer->socket = -1; /* first: a child forked here must not close what has that number next */
+    if (socket >= 0)
+        (void)close(socket);
 }
 
 static int connect_to(const struct vpmm_ipc *ipc, const struct vpmm_ipc_peer *peer,
@@ -51,8 +53,15 @@ static bool is_connected(struct vpmm_ipc *ipc, struct vpmm_ipc_peer *peer, uint6
     int socket = connect_to(ipc, peer, deadline_ms);
     vpmm_lock_take(&ipc->lock);
     peer->socket = socket;
+    peer->connection++;
     vpmm_lock_give(&ipc->lock);
     return socket >= 0;
+}
+
+static enum vpmm_status status_of(const struct vpmm_ipc_reply *reply)
+{
+    enum vpmm_status status = (enum vpmm_status)reply->status;
+    return status && status != VPMM_NOT_FOUND && status != VPMM_NO_METADATA ? VPMM_FAILED : status;
 }
 
 enum vpmm_status vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer,
@@ -61,8 +70,10 @@ enum vpmm_status vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer,
                                    int descriptors_out[VPMM_IPC_CHUNK], size_t *n_descriptors_out)
 {
     struct vpmm_ipc_peer *exporter = &ipc->peers[peer];
-    enum vpmm_status status = VPMM_NOT_FOUND;
-    if (vpmm_ipc_send(exporter->socket, request, sizeof *request, NULL, 0))
+    enum vpmm_status status = vpmm_ipc_send_request(exporter->socket, request, deadline_ms);
+    if (status == VPMM_NOT_READY)
+        return status;
+    if (!status)
         status = vpmm_ipc_receive_reply(exporter->socket, deadline_ms, reply_out, descriptors_out,
                                         n_descriptors_out);
     if (status) {
@@ -71,7 +82,7 @@ enum vpmm_status vpmm_ipc_peer_ask(struct vpmm_ipc *ipc, uint32_t peer,
         vpmm_lock_give(&ipc->lock);
         return status;
     }
-    return (enum vpmm_status)reply_out->status;
+    return status_of(reply_out);
 }
 
 /* An exporter with many callers may drop one of them, so it is called again. */
@@ -86,6 +97,9 @@ static enum vpmm_status lease(struct vpmm_ipc *ipc, uint32_t peer, const struct 
     for (unsigned i = 0; i < VPMM_IPC_CALLS_MAX; i++) {
         if (!is_connected(ipc, &ipc->peers[peer], deadline_ms))
             return VPMM_NOT_FOUND;
+        vpmm_lock_take(&ipc->lock);
+        vpmm_ipc_leases_return(ipc);
+        vpmm_lock_give(&ipc->lock);
         status = vpmm_ipc_peer_ask(ipc, peer, &request, deadline_ms, lease_out, descriptors,
                                    &n_descriptors);
         if (status != VPMM_NOT_FOUND || ipc->peers[peer].socket >= 0)
@@ -94,6 +108,13 @@ static enum vpmm_status lease(struct vpmm_ipc *ipc, uint32_t peer, const struct 
     for (size_t i = 0; i < n_descriptors; i++)
         (void)close(descriptors[i]);
     return status;
+}
+
+/* With the lock. */
+static void give(struct vpmm_ipc *ipc, uint32_t peer)
+{
+    if (--ipc->peers[peer].n == 0)
+        lose(&ipc->peers[peer]);
 }
 
 enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc, const struct vpmm_ipc_name *name,
@@ -110,7 +131,7 @@ enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc, const struct vpmm_ipc
     enum vpmm_status status = lease(ipc, number, name, deadline_ms, lease_out);
     if (status) {
         vpmm_lock_take(&ipc->lock);
-        vpmm_ipc_peer_give(ipc, number, NULL);
+        give(ipc, number);
         vpmm_lock_give(&ipc->lock);
         return status;
     }
@@ -118,13 +139,23 @@ enum vpmm_status vpmm_ipc_peer_lease(struct vpmm_ipc *ipc, const struct vpmm_ipc
     return VPMM_OK;
 }
 
-void vpmm_ipc_peer_give(struct vpmm_ipc *ipc, uint32_t peer, const struct vpmm_ipc_block *returned)
+void vpmm_ipc_lease_return(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry)
 {
-    struct vpmm_ipc_peer *exporter = &ipc->peers[peer];
-    if (returned && exporter->socket >= 0) {
-        struct vpmm_ipc_request request = vpmm_ipc_request_make(VPMM_IPC_RETURN, returned, 0, NULL);
-        (void)vpmm_ipc_send(exporter->socket, &request, sizeof request, NULL, 0);
-    }
-    if (--exporter->n == 0)
-        lose(exporter);
+    const struct vpmm_ipc_peer *exporter = &ipc->peers[entry->peer];
+    const struct vpmm_ipc_request request =
+        vpmm_ipc_request_make(VPMM_IPC_RETURN, &entry->block, 0, NULL);
+    entry->state = VPMM_IPC_OWED;
+    /* Over a later connection it would end another lease of the same block. */
+    if (exporter->socket >= 0 && exporter->connection == entry->connection &&
+        !vpmm_ipc_send(exporter->socket, &request, sizeof request, NULL, 0) && errno == EAGAIN)
+        return;
+    entry->state = VPMM_IPC_UNUSED;
+    give(ipc, entry->peer);
+}
+
+void vpmm_ipc_leases_return(struct vpmm_ipc *ipc)
+{
+    for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++)
+        if (ipc->entries[i].state == VPMM_IPC_OWED)
+            vpmm_ipc_lease_return(ipc, &ipc->entries[i]);
 }

@@ -36,6 +36,19 @@ void vpmm_ipc_end_loans(struct vpmm_ipc *ipc, uint32_t client)
             end_loan(ipc, server, &server->loans[i - 1]);
 }
 
+static void take_back(struct vpmm_ipc *ipc, uint32_t client, const struct vpmm_ipc_block *block)
+{
+    struct vpmm_ipc_server *server = ipc->server;
+    struct vpmm_ipc_loan *loan = find(server, client, block);
+    if (loan && loan->n > 1) {
+        loan->n--;
+        ipc->lender.unlease(ipc->lender.self, block);
+    } else if (loan) {
+        end_loan(ipc, server, loan);
+    }
+}
+
+/* Under a lease that it never hears of a client has nothing mapped. */
 static bool answer_lease(struct vpmm_ipc *ipc, uint32_t client, const struct vpmm_ipc_block *block)
 {
     struct vpmm_ipc_server *server = ipc->server;
@@ -53,7 +66,11 @@ static bool answer_lease(struct vpmm_ipc *ipc, uint32_t client, const struct vpm
         if (!status)
             loan->n++;
     }
-    return vpmm_ipc_send(server->clients[client].socket, &reply, vpmm_ipc_reply_bytes(0), NULL, 0);
+    bool is_sent =
+        vpmm_ipc_send(server->clients[client].socket, &reply, vpmm_ipc_reply_bytes(0), NULL, 0);
+    if (!is_sent && reply.status == VPMM_OK)
+        take_back(ipc, client, block);
+    return is_sent;
 }
 
 /* What can be exported of the extents, from the first on. */
@@ -96,19 +113,6 @@ static bool answer_extents(struct vpmm_ipc *ipc, uint32_t client,
     return is_sent;
 }
 
-static bool take_back(struct vpmm_ipc *ipc, uint32_t client, const struct vpmm_ipc_block *block)
-{
-    struct vpmm_ipc_server *server = ipc->server;
-    struct vpmm_ipc_loan *loan = find(server, client, block);
-    if (loan && loan->n > 1) {
-        loan->n--;
-        ipc->lender.unlease(ipc->lender.self, block);
-    } else if (loan) {
-        end_loan(ipc, server, loan);
-    }
-    return true;
-}
-
 static bool is_sealed(const struct vpmm_ipc *ipc, const struct vpmm_ipc_request *request)
 {
     return vpmm_ipc_seal_is(ipc->key, &request->block, request->seal);
@@ -132,7 +136,8 @@ bool vpmm_ipc_answer(struct vpmm_ipc *ipc, uint32_t client, const void *bytes, s
     case VPMM_IPC_EXTENTS:
         return answer_extents(ipc, client, &request.block, request.from);
     case VPMM_IPC_RETURN:
-        return take_back(ipc, client, &request.block);
+        take_back(ipc, client, &request.block);
+        return true;
     }
     return false;
 }

@@ -132,7 +132,7 @@ bool vpmm_ipc_reply_read(const void *bytes, size_t n, struct vpmm_ipc_reply *rep
         return false;
     memcpy(&reply, bytes, n);
     if (reply.magic != MESSAGE_MAGIC || reply.status >= VPMM_STATUS_COUNT ||
-        reply.n > VPMM_IPC_CHUNK || n != vpmm_ipc_reply_bytes(reply.n))
+        reply.n > VPMM_IPC_CHUNK || (reply.n && reply.status) || n != vpmm_ipc_reply_bytes(reply.n))
         return false;
     for (uint64_t i = 0; i < reply.n; i++)
         if (reply.extent_bytes[i] == 0)

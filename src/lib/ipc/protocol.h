@@ -51,7 +51,7 @@ struct vpmm_ipc_reply {
     uint32_t magic;
     uint32_t status;     /* enum vpmm_status; all else counts for VPMM_OK only */
     uint64_t start, end; /* of a lease: where the extents lie in the exporter */
-    uint64_t n;
+    uint64_t n;          /* 0 without VPMM_OK */
     uint64_t extent_bytes[VPMM_IPC_CHUNK];
 };
 struct vpmm_ipc_reply vpmm_ipc_reply_make(enum vpmm_status status);

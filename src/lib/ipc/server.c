@@ -16,20 +16,27 @@
 /* How long nobody is accepted where descriptors are short. */
 #define SHORT_MS 100
 
-/* Where poll looks: at the wake, the socket, and each connection. */
+/* Where poll looks: at the wake, the socket, and each connection and process. */
 enum {
     AT_WAKE,
     AT_SOCKET,
-    AT_CONNECTIONS
+    AT_WATCHED
 };
-#define CONNECTIONS_MAX (VPMM_IPC_CALLERS_MAX + VPMM_IPC_CLIENTS_MAX)
+/* A caller has a connection, a client that and a process. */
+#define WATCHED_MAX (VPMM_IPC_CALLERS_MAX + 2 * VPMM_IPC_CLIENTS_MAX)
+
+enum {
+    OF_CLIENTS = VPMM_IPC_CALLERS_MAX,
+    OF_PROCESSES = OF_CLIENTS + VPMM_IPC_CLIENTS_MAX
+};
 
 /* As many places as there are descriptors: more than are allowed would be refused. */
 struct outlook {
     nfds_t n;
-    struct pollfd places[AT_CONNECTIONS + CONNECTIONS_MAX];
-    /* By place from AT_CONNECTIONS on: a caller, or VPMM_IPC_CALLERS_MAX and a client. */
-    uint32_t numbers[CONNECTIONS_MAX];
+    struct pollfd places[AT_WATCHED + WATCHED_MAX];
+    /* By place from AT_WATCHED on: a caller, or from OF_CLIENTS on a client, or from OF_PROCESSES
+     * on its process. */
+    uint32_t numbers[WATCHED_MAX];
 };
 
 static void close_descriptor(int *descriptor)
@@ -71,10 +78,6 @@ static void hear_client(struct vpmm_ipc *ipc, uint32_t number)
 {
     struct vpmm_ipc_client *client = &ipc->server->clients[number];
     char bytes[sizeof(struct vpmm_ipc_request) + 1];
-    if (client->socket < 0) {
-        end_client(ipc, number);
-        return;
-    }
     ssize_t n = recv(client->socket, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -88,11 +91,13 @@ uint32_t vpmm_ipc_client_admit(struct vpmm_ipc *ipc, int socket)
 {
     struct vpmm_ipc_server *server = ipc->server;
     uint32_t number = 0;
+    int process;
     while (number < VPMM_IPC_CLIENTS_MAX && server->clients[number].is_used)
         number++;
-    if (number < VPMM_IPC_CLIENTS_MAX)
-        server->clients[number] = (struct vpmm_ipc_client){
-            .is_used = true, .socket = socket, .process = vpmm_ipc_peer_watch(socket)};
+    if (number == VPMM_IPC_CLIENTS_MAX || !vpmm_ipc_peer_watch(socket, &process))
+        return VPMM_IPC_CLIENTS_MAX;
+    server->clients[number] =
+        (struct vpmm_ipc_client){.is_used = true, .socket = socket, .process = process};
     return number;
 }
 
@@ -100,37 +105,41 @@ uint32_t vpmm_ipc_client_admit(struct vpmm_ipc *ipc, int socket)
 
 static void add(struct outlook *outlook, uint32_t number, int descriptor)
 {
-    outlook->numbers[outlook->n - AT_CONNECTIONS] = number;
+    outlook->numbers[outlook->n - AT_WATCHED] = number;
     outlook->places[outlook->n++] = (struct pollfd){.fd = descriptor, .events = POLLIN};
 }
 
+/* A process may end while its connection stays: a child of it may hold that. */
 static void look(const struct vpmm_ipc_server *server, struct outlook *outlook)
 {
     int listening = server->is_short ? -1 : server->listening;
     outlook->places[AT_WAKE] = (struct pollfd){.fd = server->wake, .events = POLLIN};
     outlook->places[AT_SOCKET] = (struct pollfd){.fd = listening, .events = POLLIN};
-    outlook->n = AT_CONNECTIONS;
+    outlook->n = AT_WATCHED;
     for (uint32_t i = 0; i < VPMM_IPC_CALLERS_MAX; i++)
         if (server->callers[i].is_used)
             add(outlook, i, server->callers[i].socket);
     for (uint32_t i = 0; i < VPMM_IPC_CLIENTS_MAX; i++) {
         const struct vpmm_ipc_client *client = &server->clients[i];
-        int watched = client->socket >= 0 ? client->socket : client->process;
-        if (client->is_used && watched >= 0)
-            add(outlook, VPMM_IPC_CALLERS_MAX + i, watched);
+        if (client->is_used && client->socket >= 0)
+            add(outlook, OF_CLIENTS + i, client->socket);
+        if (client->is_used && client->process >= 0)
+            add(outlook, OF_PROCESSES + i, client->process);
     }
 }
 
 static void hear(struct vpmm_ipc *ipc, const struct outlook *outlook)
 {
-    for (nfds_t i = AT_CONNECTIONS; i < outlook->n; i++) {
-        uint32_t number = outlook->numbers[i - AT_CONNECTIONS];
+    for (nfds_t i = AT_WATCHED; i < outlook->n; i++) {
+        uint32_t number = outlook->numbers[i - AT_WATCHED];
         if (!outlook->places[i].revents)
             continue;
-        if (number < VPMM_IPC_CALLERS_MAX)
-            vpmm_ipc_caller_hear(ipc, number);
+        if (number >= OF_PROCESSES)
+            end_client(ipc, number - OF_PROCESSES);
+        else if (number >= OF_CLIENTS)
+            hear_client(ipc, number - OF_CLIENTS);
         else
-            hear_client(ipc, number - VPMM_IPC_CALLERS_MAX);
+            vpmm_ipc_caller_hear(ipc, number);
     }
 }
 

@@ -104,6 +104,28 @@ bool vpmm_ipc_send(int socket, const void *bytes, size_t n, const int *descripto
     return sent == (ssize_t)n;
 }
 
+static bool wait_for(int socket, short events, uint64_t deadline_ms)
+{
+    struct pollfd waited = {.fd = socket, .events = events};
+    int n;
+    do
+        n = poll(&waited, 1, (int)left_ms(deadline_ms));
+    while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+enum vpmm_status vpmm_ipc_send_request(int socket, const struct vpmm_ipc_request *request,
+                                       uint64_t deadline_ms)
+{
+    while (!vpmm_ipc_send(socket, request, sizeof *request, NULL, 0)) {
+        if (errno != EAGAIN)
+            return VPMM_NOT_FOUND;
+        if (!wait_for(socket, POLLOUT, deadline_ms))
+            return VPMM_NOT_READY;
+    }
+    return VPMM_OK;
+}
+
 static void close_all(const int *descriptors, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -121,16 +143,6 @@ static size_t take_descriptors(struct msghdr *message, int descriptors_out[VPMM_
     return n;
 }
 
-static bool wait_for_message(int socket, uint64_t deadline_ms)
-{
-    struct pollfd waited = {.fd = socket, .events = POLLIN};
-    int n;
-    do
-        n = poll(&waited, 1, (int)left_ms(deadline_ms));
-    while (n < 0 && errno == EINTR);
-    return n > 0;
-}
-
 enum vpmm_status vpmm_ipc_receive_reply(int socket, uint64_t deadline_ms,
                                         struct vpmm_ipc_reply *reply_out,
                                         int descriptors_out[VPMM_IPC_CHUNK],
@@ -143,7 +155,7 @@ enum vpmm_status vpmm_ipc_receive_reply(int socket, uint64_t deadline_ms,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
-    if (!wait_for_message(socket, deadline_ms))
+    if (!wait_for(socket, POLLIN, deadline_ms))
         return VPMM_NOT_READY;
     ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n <= 0)

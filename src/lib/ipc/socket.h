@@ -19,12 +19,18 @@ bool vpmm_ipc_user_is_one(uint32_t user_id);
 /* Whether the process at the other end belongs to the user, who is one. */
 bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id);
 /* A descriptor that tells of the end of that process: after its descriptors are closed, and so
- * after the driver has stopped its work. The caller's to close; -1: there can be none. */
-int vpmm_ipc_peer_watch(int socket);
+ * after the driver has stopped its work. The caller's to close; -1: there can be none. False: the
+ * process has ended. */
+bool vpmm_ipc_peer_watch(int socket, int *descriptor_out);
 
-/* One message with `n_descriptors` (at most VPMM_IPC_CHUNK), at once or not at all. */
+/* One message with `n_descriptors` (at most VPMM_IPC_CHUNK), at once or not at all. False with
+ * errno EAGAIN: the other side has not read enough of what was sent before. */
 bool vpmm_ipc_send(int socket, const void *bytes, size_t n, const int *descriptors,
                    size_t n_descriptors);
+/* A request, as soon as there is room for it. NOT_READY: there was none until the deadline;
+ * NOT_FOUND: the other side is gone. */
+VPMM_MUST_CHECK enum vpmm_status
+vpmm_ipc_send_request(int socket, const struct vpmm_ipc_request *request, uint64_t deadline_ms);
 /* The reply to a request of ours; NOT_READY at the deadline, NOT_FOUND when the other side is gone,
  * INVALID for nonsense. OK: `descriptors_out` are the caller's to close. They may be fewer than the
  * extents of the reply, where this process cannot have more. */

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "ipc/socket.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -74,12 +75,18 @@ bool vpmm_ipc_peer_is_of(int socket, uint32_t user_id)
 
 /* Its number may be another process's by now, and is 0 where it has none in this pid namespace: the
  * kernel's own descriptor is right in both cases. */
-int vpmm_ipc_peer_watch(int socket)
+bool vpmm_ipc_peer_watch(int socket, int *descriptor_out)
 {
     struct ucred peer;
     int process;
     socklen_t n = sizeof process;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &n) == 0)
-        return process;
-    return ask(socket, &peer) && peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &n) != 0) {
+        process = -1;
+        if (ask(socket, &peer) && peer.pid > 0)
+            process = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+        if (process < 0 && errno == ESRCH)
+            return false;
+    }
+    *descriptor_out = process;
+    return true;
 }

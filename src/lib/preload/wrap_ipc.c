@@ -231,14 +231,25 @@ static enum vpmm_status wait_for_users(void *self, const struct vpmm_ipc_import 
     return status;
 }
 
+/* NOT_FOUND: the driver has to answer. It refuses a thread without a current context; of records
+ * that we lack it knows nothing. */
+static enum vpmm_status close_block(struct vpmm_router *router, struct vpmm_ipc *ipc,
+                                    CUdeviceptr address)
+{
+    struct vpmm_context *context;
+    enum vpmm_status status = vpmm_order_context(vpmm_router_order(router), NULL, &context);
+    if (status && status != VPMM_NO_METADATA)
+        return VPMM_NOT_FOUND;
+    return vpmm_ipc_close(ipc, address, wait_for_users, router);
+}
+
 /* A device that is broken, or a driver that is gone, has its own code: the original tells it. */
 CUresult vpmm_wrap_cuIpcCloseMemHandle(CUdeviceptr address)
 {
     struct vpmm_router *router = vpmm_enter();
     bool could_be_cancelled = vpmm_cancel_hold();
     struct vpmm_ipc *ipc = router ? vpmm_entry_ipc() : NULL;
-    enum vpmm_status status =
-        ipc ? vpmm_ipc_close(ipc, address, wait_for_users, router) : VPMM_NOT_FOUND;
+    enum vpmm_status status = ipc ? close_block(router, ipc, address) : VPMM_NOT_FOUND;
     vpmm_cancel_restore(could_be_cancelled);
     if (router)
         vpmm_leave();

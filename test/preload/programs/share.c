@@ -17,6 +17,7 @@
  * withheld                  the code, and the bytes that are freed and open in another process
  * queue o I                 work on the import that completes only when something waits for it
  * device D                  another primary context, current from then on
+ * detach                    no context is current from then on
  * reset                     its reset
  * fork                      a child that lives until its standard input ends; answers when it runs
  * break                     the device has an error that stays
@@ -254,6 +255,8 @@ static void act(char **words)
         tell_withheld();
     else if (strcmp(name, "device") == 0)
         make_current((CUdevice)a);
+    else if (strcmp(name, "detach") == 0)
+        tell(cuCtxSetCurrent(NULL));
     else if (strcmp(name, "reset") == 0)
         tell(cuDevicePrimaryCtxReset(0));
     else if (strcmp(name, "fork") == 0)

@@ -3,6 +3,7 @@
 #include "scene.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -46,6 +47,8 @@ static void unlease(void *self, const struct vpmm_ipc_block *asked)
 {
     (void)self;
     (void)asked;
+    while (vpmm_atomic_load(&lent.is_held))
+        (void)sched_yield();
     vpmm_atomic_sub(&lent.n_leases, 1);
 }
 
@@ -128,6 +131,15 @@ enum vpmm_status receive_status(int socket, size_t n_expected)
     return (enum vpmm_status)reply.status;
 }
 
+int lease_by_hand(void)
+{
+    int socket = connect_by_hand();
+    struct vpmm_ipc_request request = make_lease();
+    send_request(socket, &request);
+    assert_int_equal(receive_status(socket, 0), VPMM_OK);
+    return socket;
+}
+
 void expect_end(int socket)
 {
     char byte;
@@ -167,6 +179,7 @@ int scene_tear_down(void **state)
 {
     (void)state;
     struct sim_counts counts;
+    vpmm_atomic_store(&lent.is_held, 0);
     vpmm_ipc_destroy(importer);
     vpmm_ipc_destroy(exporter);
     assert_int_equal(vpmm_atomic_load(&lent.n_leases), 0);

@@ -26,6 +26,7 @@ struct lent {
     vpmm_atomic64 n_leases, n_leases_ever;
     vpmm_atomic32 is_there; /* the block */
     vpmm_atomic32 is_wrong; /* it tells of extents that are too large */
+    vpmm_atomic32 is_held;  /* the serving thread waits where it takes a lease back */
     vpmm_extent_handle extents[EXTENTS];
 };
 extern struct lent lent;
@@ -48,6 +49,9 @@ unsigned count_descriptors(void);
 int connect_by_hand(void);
 /* The request with the seal of the handle. */
 struct vpmm_ipc_request make_lease(void);
+/* Leases the block over a connection of its own, and keeps it: whatever reached the exporter before
+ * has been dealt with. */
+int lease_by_hand(void);
 void send_request(int socket, const struct vpmm_ipc_request *request);
 /* The status of the reply, which brings so many descriptors; they are closed. */
 enum vpmm_status receive_status(int socket, size_t n_expected);

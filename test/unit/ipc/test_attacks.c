@@ -189,14 +189,15 @@ static void a_storm_of_connections_keeps_nobody_out(void **state)
 
 #define DROPPED 3u
 
-/* An exporter by hand, which drops the first callers and has an answer for the next. */
+/* An exporter by hand, which drops the first callers and has an answer for the next: one that says
+ * nothing of the driver here. */
 static void *drop_some(void *self)
 {
     const int *listening = self;
     for (unsigned i = 0; i <= DROPPED; i++) {
         struct pollfd waited = {.fd = *listening, .events = POLLIN};
         struct vpmm_ipc_request request;
-        struct vpmm_ipc_reply reply = vpmm_ipc_reply_make(VPMM_LIMITED);
+        struct vpmm_ipc_reply reply = vpmm_ipc_reply_make(VPMM_SHUT_DOWN);
         (void)poll(&waited, 1, 10000);
         int socket = accept(*listening, NULL, NULL);
         if (i == DROPPED && recv(socket, &request, sizeof request, 0) == sizeof request)
@@ -219,7 +220,7 @@ static void who_is_dropped_for_lack_of_room_calls_again(void **state)
     assert_true(listening >= 0);
     vpmm_ipc_name_write(&name, other);
     assert_int_equal(pthread_create(&thread, NULL, drop_some, &listening), 0);
-    assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_LIMITED);
+    assert_int_equal(vpmm_ipc_open(importer, other, &opener, &address), VPMM_FAILED);
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)close(listening);
 }

@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include "scene.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void another_user_is_neither_served_nor_asked(void **state)
@@ -83,6 +85,101 @@ static void a_lost_connection_ends_no_lease(void **state)
     (void)close(socket);
 }
 
+/* The kernel has no descriptors of peers, as before Linux 6.5. */
+static bool is_old;
+
+int __real_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes)
+{
+    if (is_old && name != SO_PEERCRED) {
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    return __real_getsockopt(socket, level, name, value, bytes);
+}
+
+static int lease_and_leave(const struct vpmm_ipc_request *request, bool waits)
+{
+    struct vpmm_ipc_name name;
+    struct vpmm_ipc_reply reply;
+    int descriptors[VPMM_IPC_CHUNK];
+    size_t n;
+    uint64_t deadline_ms = vpmm_ipc_now_ms() + 10000;
+    (void)vpmm_ipc_name_read(handle, &name);
+    int socket = vpmm_ipc_connect(name.process, name.door, deadline_ms);
+    return vpmm_ipc_send(socket, request, sizeof *request, NULL, 0) &&
+                   (!waits || !vpmm_ipc_receive_reply(socket, deadline_ms, &reply, descriptors, &n))
+               ? 0
+               : 1;
+}
+
+/* A process that leases the block and has ended; its child, which no handler heard of, keeps the
+ * connection until the descriptor is closed that is returned. */
+static int leave_child_connected(bool waits)
+{
+    struct vpmm_ipc_request request = make_lease();
+    int life[2], status;
+    char byte;
+    assert_int_equal(pipe(life), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)close(life[1]);
+        int failed = lease_and_leave(&request, waits);
+        if (fork() == 0)
+            (void)!read(life[0], &byte, 1);
+        _exit(failed);
+    }
+    (void)close(life[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    return life[1];
+}
+
+static void who_ended_before_it_was_met_is_not_served(void **state)
+{
+    (void)state;
+    struct vpmm_ipc_request back = vpmm_ipc_request_make(VPMM_IPC_RETURN, &block, 0, NULL);
+    int first = lease_by_hand();
+    is_old = true;
+    vpmm_atomic_store(&lent.is_held, 1);
+    send_request(first, &back);
+    int life = leave_child_connected(false);
+    vpmm_atomic_store(&lent.is_held, 0);
+    int last = lease_by_hand();
+    is_old = false;
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases_ever), 2);
+    (void)close(life);
+    (void)close(first);
+    (void)close(last);
+}
+
+/* This process lives on, and has nothing mapped. */
+static void a_lease_that_is_not_heard_of_is_none(void **state)
+{
+    (void)state;
+    struct vpmm_ipc_request request = make_lease();
+    int deaf = connect_by_hand();
+    assert_int_equal(shutdown(deaf, SHUT_RD), 0);
+    send_request(deaf, &request);
+    int other = lease_by_hand();
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases_ever), 2);
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases), 1);
+    (void)close(deaf);
+    (void)close(other);
+}
+
+static void the_end_of_a_process_counts_where_its_child_has_the_connection(void **state)
+{
+    (void)state;
+    int life = leave_child_connected(true);
+    int other = lease_by_hand();
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases_ever), 2);
+    assert_int_equal(vpmm_atomic_load(&lent.n_leases), 1);
+    (void)close(life);
+    (void)close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,6 +187,9 @@ int main(void)
         TEST(who_sends_nonsense_is_dropped),
         TEST(extents_are_for_those_who_hold_a_lease),
         TEST(a_lost_connection_ends_no_lease),
+        TEST(who_ended_before_it_was_met_is_not_served),
+        TEST(a_lease_that_is_not_heard_of_is_none),
+        TEST(the_end_of_a_process_counts_where_its_child_has_the_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,6 +186,11 @@ static void nonsense_in_replies_is_refused(void **state)
     assert_true(vpmm_ipc_reply_read(&reply, vpmm_ipc_reply_bytes(2), &read));
     reply.magic ^= 1;
     assert_false(vpmm_ipc_reply_read(&reply, vpmm_ipc_reply_bytes(2), &read));
+    reply.magic ^= 1;
+    reply.status = VPMM_FAILED;
+    assert_false(vpmm_ipc_reply_read(&reply, vpmm_ipc_reply_bytes(2), &read));
+    reply.n = 0;
+    assert_true(vpmm_ipc_reply_read(&reply, vpmm_ipc_reply_bytes(0), &read));
 }
 
 static void a_lease_covers_its_block(void **state)

@@ -5,7 +5,9 @@
 #include "scene.h"
 
 #include <pthread.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define THREADS 4u
@@ -56,10 +58,54 @@ static void threads_share_what_is_open(void **state)
         assert_int_equal(importer->peers[i].n, 0);
 }
 
+static atomic_bool is_done;
+
+static void *open_elsewhere(void *elsewhere)
+{
+    uint64_t address;
+    atomic_fetch_add(&n_wrong,
+                     vpmm_ipc_open(importer, elsewhere, &opener, &address) != VPMM_INVALID);
+    atomic_store(&is_done, true);
+    return NULL;
+}
+
+/* An exporter by hand, which answers once the other handle was opened again. */
+static void what_is_open_needs_no_wait_for_another_exporter(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    uint64_t address, again;
+    unsigned char other[VPMM_IPC_HANDLE_BYTES];
+    struct vpmm_ipc_name name;
+    assert_true(vpmm_ipc_name_read(handle, &name));
+    name.door ^= 1;
+    vpmm_ipc_name_write(&name, other);
+    int listening = vpmm_ipc_listen(name.process, name.door);
+    atomic_store(&n_wrong, 0);
+    atomic_store(&is_done, false);
+    assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &address), VPMM_OK);
+    assert_int_equal(pthread_create(&thread, NULL, open_elsewhere, other), 0);
+    struct pollfd waited = {.fd = listening, .events = POLLIN};
+    assert_int_equal(poll(&waited, 1, 10000), 1);
+    assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &again), VPMM_OK);
+    bool had_to_wait = atomic_load(&is_done);
+    int socket = accept(listening, NULL, NULL);
+    (void)send(socket, &name, 1, MSG_NOSIGNAL);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)close(socket);
+    (void)close(listening);
+    assert_false(had_to_wait);
+    assert_int_equal(again, address);
+    assert_int_equal(atomic_load(&n_wrong), 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(vpmm_ipc_close(importer, address, wait_for_work, NULL), VPMM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(threads_share_what_is_open),
+        TEST(what_is_open_needs_no_wait_for_another_exporter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
