@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -97,16 +98,35 @@ static _Bool wait_for_room(int fd, uint64_t end_ms)
     }
 }
 
+/* The lowest descriptors are the program's, whether they are open or not. */
+static int move_up(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    (void)close(fd);
+    return high;
+}
+
 /* A terminal with some room still sleeps in the middle of a write that needs more, without end. One
- * that is opened again may be told not to; -1: it cannot be. */
-static int open_terminal_again(int fd)
+ * that is opened again may be told not to; -1: it cannot be. What `fd` names may have changed. */
+static int open_terminal_again(int fd, dev_t device)
 {
     char path[32];
+    unsigned number;
+    struct stat facts;
     struct vpmm_text text;
+    /* A master's name makes a new pair. */
+    if (ioctl(fd, TIOCGPTN, &number) == 0)
+        return -1;
     vpmm_text_init(&text, path, sizeof path, VPMM_TEXT_CUT);
     vpmm_text_string(&text, "/proc/self/fd/");
     vpmm_text_decimal(&text, (uint64_t)fd, 0);
-    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int again = move_up(open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (again < 0 || (fstat(again, &facts) == 0 && facts.st_rdev == device))
+        return again;
+    (void)close(again);
+    return -1;
 }
 
 /* Another writer may have taken the room: a pipe or socket is asked not to wait. */
@@ -166,7 +186,7 @@ static _Bool write_all(int fd, const char *at, size_t n_left, unsigned patience_
     (void)fstat(fd, &facts);
     if (!S_ISCHR(facts.st_mode) || !isatty(fd))
         return write_pieces(fd, facts.st_mode, at, n_left, PIECE_BYTES, patience_ms);
-    int again = open_terminal_again(fd);
+    int again = open_terminal_again(fd, facts.st_rdev);
     if (again < 0)
         return write_pieces(fd, facts.st_mode, at, n_left, 1, patience_ms);
     _Bool is_whole = write_pieces(again, facts.st_mode, at, n_left, PIECE_BYTES, patience_ms);

@@ -147,7 +147,8 @@ void vpmm_ipc_lease_return(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry)
     entry->state = VPMM_IPC_OWED;
     /* Over a later connection it would end another lease of the same block. */
     if (exporter->socket >= 0 && exporter->connection == entry->connection &&
-        !vpmm_ipc_send(exporter->socket, &request, sizeof request, NULL, 0) && errno == EAGAIN)
+        !vpmm_ipc_send(exporter->socket, &request, sizeof request, NULL, 0) && errno != EPIPE &&
+        errno != ECONNRESET && errno != ENOTCONN)
         return;
     entry->state = VPMM_IPC_UNUSED;
     give(ipc, entry->peer);
@@ -155,7 +156,12 @@ void vpmm_ipc_lease_return(struct vpmm_ipc *ipc, struct vpmm_ipc_entry *entry)
 
 void vpmm_ipc_leases_return(struct vpmm_ipc *ipc)
 {
-    for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++)
-        if (ipc->entries[i].state == VPMM_IPC_OWED)
-            vpmm_ipc_lease_return(ipc, &ipc->entries[i]);
+    bool has_no_room[VPMM_IPC_PEERS_MAX] = {false};
+    for (uint32_t i = 0; i < vpmm_atomic_load(&ipc->n_entries); i++) {
+        struct vpmm_ipc_entry *entry = &ipc->entries[i];
+        if (entry->state != VPMM_IPC_OWED || has_no_room[entry->peer])
+            continue;
+        vpmm_ipc_lease_return(ipc, entry);
+        has_no_room[entry->peer] = entry->state == VPMM_IPC_OWED;
+    }
 }

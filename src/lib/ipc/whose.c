@@ -82,9 +82,10 @@ bool vpmm_ipc_peer_watch(int socket, int *descriptor_out)
     socklen_t n = sizeof process;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &n) != 0) {
         process = -1;
-        if (ask(socket, &peer) && peer.pid > 0)
+        if (errno == ENOPROTOOPT && ask(socket, &peer) && peer.pid > 0)
             process = (int)syscall(SYS_pidfd_open, peer.pid, 0);
-        if (process < 0 && errno == ESRCH)
+        /* Before Linux 6.16, EINVAL says so of the option. */
+        if (process < 0 && (errno == ESRCH || errno == EINVAL))
             return false;
     }
     *descriptor_out = process;

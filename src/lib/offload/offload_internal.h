@@ -169,7 +169,6 @@ struct vpmm_offload {
     bool is_wild;    /* the pass has left the recorded order */
     bool is_lost;    /* a pass ended with groups in use, or its capture failed */
     bool is_frozen;  /* a pass was captured, and there was no thaw */
-    bool is_due;     /* a larger budget waits for the thaw */
     uint32_t captured_step;
     uint64_t captured_chunk;
 
@@ -190,6 +189,7 @@ struct vpmm_offload {
 
     struct vpmm_offload_need need;
     uint64_t budget_bytes; /* that holds now: params.budget_bytes, or less under pressure */
+    uint64_t due_bytes;    /* a larger budget that waits for the thaw; 0: none */
     struct vpmm_offload_figures *figures, own_figures;
 };
 

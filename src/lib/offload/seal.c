@@ -90,6 +90,16 @@ enum vpmm_status offload_change(struct vpmm_offload *offload, uint64_t budget_by
     return status;
 }
 
+static enum vpmm_status take(struct vpmm_offload *offload, uint64_t budget_bytes)
+{
+    enum vpmm_status status = offload_change(offload, budget_bytes);
+    if (!status) {
+        offload->params.budget_bytes = budget_bytes;
+        offload->quiet_wanted = 0;
+    }
+    return status;
+}
+
 enum vpmm_status vpmm_offload_budget(struct vpmm_offload *offload, uint64_t budget_bytes,
                                      struct vpmm_offload_need *need_out)
 {
@@ -109,16 +119,10 @@ enum vpmm_status vpmm_offload_budget(struct vpmm_offload *offload, uint64_t budg
                             (char *)NULL);
     offload->is_wide = false; /* the new plan is judged anew */
     if (offload->is_frozen) {
-        offload->params.budget_bytes = budget_bytes;
-        offload->is_due = true;
+        offload->due_bytes = budget_bytes;
         return VPMM_OK;
     }
-    status = offload_change(offload, budget_bytes);
-    if (!status) {
-        offload->params.budget_bytes = budget_bytes;
-        offload->quiet_wanted = 0;
-    }
-    return status;
+    return take(offload, budget_bytes);
 }
 
 /* From here on memory moves without a look at graphs: those that were launched must be over. */
@@ -130,11 +134,7 @@ enum vpmm_status vpmm_offload_thaw(struct vpmm_offload *offload)
     if (status)
         return status;
     offload->is_frozen = false;
-    if (!offload->is_due)
-        return VPMM_OK;
-    offload->is_due = false;
-    status = offload_change(offload, offload->params.budget_bytes);
-    if (status)
-        offload->params.budget_bytes = offload->budget_bytes;
-    return status;
+    uint64_t due_bytes = offload->due_bytes;
+    offload->due_bytes = 0;
+    return due_bytes ? take(offload, due_bytes) : VPMM_OK;
 }

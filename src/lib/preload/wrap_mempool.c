@@ -98,10 +98,12 @@ static CUdevice device_with_current(CUmemoryPool pool)
 {
     CUmemoryPool current;
     for (CUdevice device = 0; device < VPMM_DEVICES_MAX; device++) {
-        if (VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device) != CUDA_SUCCESS)
-            return -1;
-        if (current == pool)
+        CUresult result = VPMM_ORIGINAL(cuDeviceGetMemPool, &current, device);
+        if (result == CUDA_SUCCESS && current == pool)
             return device;
+        /* A device without memory pools may stand before others. */
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED)
+            return -1;
     }
     return -1;
 }

@@ -61,12 +61,17 @@ static bool resize(int fd, uint64_t bytes)
 
 /* What an earlier process left is not emptied where another way is possible: a reader may have it
  * mapped, and so may its writer, whose descriptor and lock its program closed. True: gone, or
- * empty. `errno` 0: the path means another file by now, which is another process's.
+ * empty. `errno` 0: the path means another file by now, which is another process's, or none.
  */
 static bool make_way(const char *path, int fd, const struct stat *locked)
 {
     struct stat entry;
-    bool is_plain = lstat(path, &entry) == 0 && S_ISREG(entry.st_mode);
+    bool is_there = lstat(path, &entry) == 0;
+    bool is_plain = is_there && S_ISREG(entry.st_mode);
+    if (!is_there && errno == ENOENT) {
+        errno = 0;
+        return false;
+    }
     if (is_plain && (entry.st_dev != locked->st_dev || entry.st_ino != locked->st_ino)) {
         errno = 0;
         return false;

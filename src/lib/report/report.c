@@ -5,6 +5,7 @@
 #include "report/report_internal.h"
 
 #include "base/layout.h"
+#include "base/lock.h"
 #include "base/text.h"
 #include "observe/observe_dump.h"
 #include "observe/log.h"
@@ -217,6 +218,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
     static const char *const beginnings[] = {"vpmm device ", "vpmm: no device has a pool yet\n",
                                              "{\"vpmm_dump\": ", NULL};
     struct vpmm_sink sink;
+    bool could_be_cancelled = vpmm_cancel_hold();
     /* A signal handler has no place for a message: the dump itself is on standard error then. */
     (void)vpmm_sink_open(config->dump_path, beginnings, &sink);
     if (!vpmm_sink_lock(&sink)) {
@@ -235,4 +237,5 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
             vpmm_sink_take_back(&sink);
     }
     (void)vpmm_sink_close(&sink);
+    vpmm_cancel_restore(could_be_cancelled);
 }

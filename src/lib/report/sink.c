@@ -151,23 +151,48 @@ void vpmm_sink_take_back(const struct vpmm_sink *sink)
 
 bool vpmm_sink_close(const struct vpmm_sink *sink)
 {
+    /* A child forked meanwhile has the descriptor, too, and the lock is the file's. */
+    if (sink->is_locked)
+        (void)flock(sink->fd, LOCK_UN);
     return !sink->is_ours || close(sink->fd) == 0;
 }
 
 /* ---- in the place of the one before ---- */
 
-/* A process that was killed may have left its file. In a container, the next one has its number. */
-static int create_anew(const char *path, const char *const *beginnings)
+static bool is_at(const char *path, int fd)
+{
+    struct stat there, ours;
+    return lstat(path, &there) == 0 && fstat(fd, &ours) == 0 && there.st_dev == ours.st_dev &&
+           there.st_ino == ours.st_ino;
+}
+
+/* Whether it is a report that nobody writes any more; it is gone then. */
+static bool remove_left(const char *path, const char *const *beginnings)
 {
     struct stat left;
+    int fd = move_up(open(path, O_WRONLY | O_CLOEXEC | NEVER_FOLLOW));
+    bool is_left = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &left) == 0 &&
+                   S_ISREG(left.st_mode) && !judge(path, &left, beginnings) && is_at(path, fd) &&
+                   unlink(path) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return is_left;
+}
+
+/* A process that was killed may have left its file. In a container, the next one has its number;
+ * but so may one that runs in another container. */
+static int create_anew(const char *path, const char *const *beginnings)
+{
     int fd = create(path);
-    if (fd >= 0 || errno != EEXIST)
-        return fd;
-    if (lstat(path, &left) == 0 && S_ISREG(left.st_mode) && !judge(path, &left, beginnings) &&
-        unlink(path) == 0)
-        return create(path);
-    errno = EEXIST;
-    return -1;
+    if (fd < 0 && errno == EEXIST) {
+        if (remove_left(path, beginnings))
+            fd = create(path);
+        else
+            errno = EEXIST;
+    }
+    if (fd >= 0)
+        (void)flock(fd, LOCK_EX | LOCK_NB);
+    return fd;
 }
 
 const char *vpmm_sink_open_replacement(const char *path, const char *const *beginnings,
@@ -205,7 +230,12 @@ const char *vpmm_sink_replace(struct vpmm_replacement *replacement, bool is_whol
 {
     const char *why = NULL;
     bool has_name = replacement->name[0] != 0;
+    bool is_there = has_name && is_at(replacement->name, replacement->sink.fd);
     is_whole &= vpmm_sink_close(&replacement->sink);
+    if (has_name && !is_there) {
+        replacement->name[0] = 0;
+        return "another process has taken its place";
+    }
     if (!is_whole && replacement->sink.is_ours)
         why = "not all of it could be written";
     else if (has_name && rename(replacement->name, replacement->path) != 0)

@@ -182,21 +182,44 @@ static void nothing_is_written_to_no_descriptor(void **state)
     (void)close(fd);
 }
 
-/* It says that there is room long after it has too little for a whole line. */
+static int n_lines_taken(int fd)
+{
+    static char line[1023];
+    int n = 0;
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = '\n';
+    while (n < 10000 && vpmm_write(fd, line, sizeof line, 20))
+        n++;
+    return n;
+}
+
+/* It says that there is room long after it has too little for a whole line. A master cannot be
+ * opened again. */
 static void a_terminal_that_nobody_reads_is_given_up(void **state)
 {
     (void)state;
-    static char line[1023];
+    for (int is_master = 0; is_master < 2; is_master++) {
+        int master = posix_openpt(O_RDWR | O_NOCTTY);
+        assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+        int fd = open(ptsname(master), O_RDWR | O_NOCTTY);
+        assert_true(fd >= 0);
+        assert_in_range(n_lines_taken(is_master ? master : fd), 1, 9999);
+        (void)close(fd);
+        (void)close(master);
+    }
+}
+
+/* The bytes arrive through a descriptor that was opened again. */
+static void a_terminal_gets_what_is_written(void **state)
+{
+    (void)state;
+    char text[8] = "";
     int master = posix_openpt(O_RDWR | O_NOCTTY);
     assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
     int fd = open(ptsname(master), O_WRONLY | O_NOCTTY);
-    assert_true(fd >= 0);
-    memset(line, 'x', sizeof line - 1);
-    line[sizeof line - 1] = '\n';
-    int n = 0;
-    while (n < 10000 && vpmm_write(fd, line, sizeof line, 20))
-        n++;
-    assert_in_range(n, 1, 9999);
+    assert_true(vpmm_write(fd, "told", 4, 1000));
+    assert_int_equal(read(master, text, sizeof text), 4);
+    assert_string_equal(text, "told");
     (void)close(fd);
     (void)close(master);
 }
@@ -212,6 +235,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_thread_ends_afterwards),
         cmocka_unit_test(nothing_is_written_to_no_descriptor),
         cmocka_unit_test(a_terminal_that_nobody_reads_is_given_up),
+        cmocka_unit_test(a_terminal_gets_what_is_written),
     };
     /* One that gets through is counted, where it would end a program without a handler. */
     (void)signal(SIGPIPE, count);

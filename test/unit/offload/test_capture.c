@@ -291,6 +291,29 @@ static void test_a_thaw_that_cannot_grow(void **state)
     scene_teardown(&scene);
 }
 
+/* What it held before it made room is taken again, and no more. */
+static void test_a_thaw_that_fails_under_pressure(void **state)
+{
+    struct scene scene;
+    (void)state;
+    setup(&scene, 20);
+    scene_pass(&scene);
+    assert_true(vpmm_offload_yield(scene.offload, 4 * CHUNK) > 0);
+    assert_true(scene_stats(&scene).budget_bytes < 20 * CHUNK);
+    scene_pass(&scene);
+    CUgraphExec exec = capture(&scene, CU_STREAM_CAPTURE_MODE_RELAXED);
+    finish(&scene, exec);
+    assert_int_equal(vpmm_offload_budget(scene.offload, 28 * CHUNK, NULL), VPMM_OK);
+    uint64_t limit_bytes = scene.limit_bytes;
+    scene.limit_bytes = 14 * CHUNK;
+    assert_int_equal(vpmm_offload_thaw(scene.offload), VPMM_LIMITED);
+    scene.limit_bytes = limit_bytes;
+    for (int i = 0; i < 100; i++)
+        scene_pass(&scene);
+    assert_int_equal(scene_stats(&scene).budget_bytes, 20 * CHUNK);
+    scene_teardown(&scene);
+}
+
 static struct sim *asked;
 static enum vpmm_status (*real_host_alloc)(void *, vpmm_context_handle, uint64_t, void **);
 static unsigned n_unrelaxed;
@@ -340,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_while_a_graph_runs),
         cmocka_unit_test(test_thaw_waits_for_graphs),
         cmocka_unit_test(test_a_thaw_that_cannot_grow),
+        cmocka_unit_test(test_a_thaw_that_fails_under_pressure),
         cmocka_unit_test(test_memory_is_pinned_by_a_relaxed_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
