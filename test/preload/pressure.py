@@ -66,6 +66,9 @@ class Limit(unittest.TestCase):
         self.assertEqual([line for line in told if line.startswith("info")],
                          ["info 0 24 24", "info 0 12 24", "info 0 24 24", "info 0 16 24"])
 
+    def test_information_of_the_total_alone(self):
+        self.assertEqual(lines("init", "malloc:1", "total", VPMM_LIMIT="24M")[-1], "total 0 24")
+
     def test_information_is_the_devices_where_that_has_less(self):
         bare = lines("init", "malloc:1", "info", VPMM_DISABLE=1)
         self.assertEqual(lines("init", "malloc:1", "info", VPMM_LIMIT="100G"), bare)

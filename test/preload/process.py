@@ -80,8 +80,6 @@ class Passing(unittest.TestCase):
 
 
 class Served(unittest.TestCase):
-    """On the simulated device."""
-
     def run_sim(self, *arguments, build=("driver-sim",), **environment):
         folder = harness.options.sim
         return harness.Run([driver(folder, *build), *arguments], library_path=[folder], **environment)
@@ -103,6 +101,17 @@ class Served(unittest.TestCase):
         self.assertGreaterEqual(sum(kind["pool"] for kind in shared["requests"].values()), mallocs)
         self.assertEqual((told["devices"][0]["mallocs"], told["devices"][0]["frees"]), (mallocs, frees))
         return runs[1].output.splitlines(), told
+
+    def test_a_host_function_is_refused_as_without_us(self):
+        words = "init", "async:4", "within:0"
+        bare = self.lines(*words, VPMM_DISABLE=1)
+        self.assertEqual(self.lines(*words), bare)
+        self.assertIn("within 800 800", bare)
+
+    def test_small_blocks_are_reserved_once(self):
+        self.assertEqual(self.lines("init", "small:512", "reserved")[-1], "reserved 0 32")
+
+    """On the simulated device."""
 
     def as_bare(self, *arguments, mallocs, frees, **environment):
         """The same, where bare CUDA answers the same."""

@@ -45,14 +45,17 @@ static uint64_t used_bytes(const struct vpmm_heap *heap, uint32_t number)
     return sum >> 63 ? 0 : sum;
 }
 
+static uint64_t keeper_used_bytes(const struct vpmm_heap *heap)
+{
+    const struct vpmm_keeper *keeper = &heap->keeper;
+    return keeper->used_bytes ? keeper->used_bytes(keeper->self) : 0;
+}
+
 /* With the parts of regions that its keeper has given out. */
 static uint64_t used_bytes_in_all(const struct vpmm_heap *heap, uint32_t number)
 {
-    const struct vpmm_keeper *keeper = &heap->keeper;
     uint64_t used = used_bytes(heap, number);
-    if (number == VPMM_MEMPOOL_DEFAULT && keeper->used_bytes)
-        used += keeper->used_bytes(keeper->self);
-    return used;
+    return number == VPMM_MEMPOOL_DEFAULT ? used + keeper_used_bytes(heap) : used;
 }
 
 /* What cudaMalloc and the other memory pools have live is not the default one's; what is free is.
@@ -64,14 +67,17 @@ static uint64_t default_reserved_bytes(const struct vpmm_heap *heap)
     return held_pages > other_pages ? (held_pages - other_pages) * heap->page_bytes : 0;
 }
 
-/* A program that never allocated from it sees a pool that never held anything. */
+/* A program that never allocated from it sees a pool that never held anything. The keeper's pages
+ * are counted by whoever has them. */
 static uint64_t reserved_bytes(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
                                uint64_t used)
 {
     if (mempool->number != VPMM_MEMPOOL_DEFAULT)
         return vpmm_atomic_load(&mempool->kept_bytes);
     uint64_t reserved = vpmm_atomic_load(&mempool->was_used) ? default_reserved_bytes(heap) : 0;
-    return reserved > used ? reserved : in_pages(heap, used);
+    uint64_t of_keeper = keeper_used_bytes(heap);
+    uint64_t whole = used > of_keeper ? used - of_keeper : 0;
+    return reserved > whole ? reserved : in_pages(heap, whole);
 }
 
 static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)

@@ -74,23 +74,31 @@ static size_t least(size_t a, uint64_t b)
 CUresult vpmm_wrap_cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
     CUresult result = VPMM_ORIGINAL(cuMemGetInfo_v2, free_out, total_out);
-    struct vpmm_router *router = result == CUDA_SUCCESS && free_out ? vpmm_enter() : NULL;
+    bool is_asked = result == CUDA_SUCCESS && (free_out || total_out);
+    struct vpmm_router *router = is_asked ? vpmm_enter() : NULL;
     if (!router)
         return result;
-    size_t free_bytes, total_bytes = total_out ? *total_out : 0;
-    if (!total_out)
+    size_t free_bytes = 0, total_bytes = 0;
+    if (free_out && total_out) {
+        free_bytes = *free_out;
+        total_bytes = *total_out;
+    } else {
         (void)VPMM_ORIGINAL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    }
     uint64_t ours = vpmm_router_reusable_bytes(router);
-    if (total_bytes >= *free_out) {
-        uint64_t room = total_bytes - *free_out;
-        *free_out += ours < room ? ours : room;
+    if (total_bytes >= free_bytes) {
+        uint64_t room = total_bytes - free_bytes;
+        free_bytes += ours < room ? ours : room;
     }
     uint64_t limit, left;
     if (vpmm_router_limit(router, &limit, &left)) {
-        *free_out = least(*free_out, left + ours);
-        if (total_out)
-            *total_out = least(*total_out, limit);
+        free_bytes = least(free_bytes, left + ours);
+        total_bytes = least(total_bytes, limit);
     }
+    if (free_out)
+        *free_out = free_bytes;
+    if (total_out)
+        *total_out = total_bytes;
     vpmm_leave();
     return result;
 }
@@ -100,7 +108,7 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
 {
     struct block block;
     enum whose whose = NOT_OURS;
-    struct vpmm_router *router = vpmm_enter();
+    struct vpmm_router *router = vpmm_enter_served();
     if (router) {
         whose = look(router, address, &block);
         vpmm_leave();
@@ -251,7 +259,7 @@ CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *han
                                                void *address)
 {
     struct block block;
-    struct vpmm_router *router = vpmm_enter();
+    struct vpmm_router *router = vpmm_enter_served();
     if (router) {
         enum whose whose = look(router, (uintptr_t)address, &block);
         vpmm_leave();

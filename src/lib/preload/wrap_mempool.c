@@ -113,13 +113,18 @@ static CUdevice device_with_current(CUmemoryPool pool)
 CUresult vpmm_wrap_cuMemPoolDestroy(CUmemoryPool pool)
 {
     CUdevice device = -1;
+    uint32_t number = 0;
     struct vpmm_router *router = pool ? vpmm_enter() : NULL;
     if (router) {
         device = device_with_current(pool);
-        vpmm_router_mempool_gone(router, vpmm_mempool_of(pool));
+        number = vpmm_router_mempool_gone(router, vpmm_mempool_of(pool));
         vpmm_leave();
     }
     CUresult result = VPMM_ORIGINAL(cuMemPoolDestroy, pool);
+    if (result != CUDA_SUCCESS && number && vpmm_enter()) {
+        vpmm_router_mempool_stays(router, number, vpmm_mempool_of(pool));
+        vpmm_leave();
+    }
     if (device >= 0)
         overhear_pool(device);
     return result;

@@ -126,10 +126,11 @@ static void count_watched(struct vpmm_router *router)
     vpmm_atomic_store(&router->n_watched, n);
 }
 
-void vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle handle)
+uint32_t vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle handle)
 {
     vpmm_lock_take(&router->lock);
     struct made_mempool *made = find_made(router, handle);
+    uint32_t number = made ? made->mempool.number : 0;
     if (made) {
         vpmm_atomic_store(&made->is_alive, 0);
         for (int i = 0; i < VPMM_DEVICES_MAX; i++)
@@ -137,6 +138,18 @@ void vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle ha
                 vpmm_router_mempool_set(router, i, &router->devices[i].default_mempool);
         count_watched(router);
     }
+    vpmm_lock_give(&router->lock);
+    return number;
+}
+
+void vpmm_router_mempool_stays(struct vpmm_router *router, uint32_t number,
+                               vpmm_mempool_handle handle)
+{
+    struct made_mempool *made = &router->mempools[number];
+    vpmm_lock_take(&router->lock);
+    if (number && vpmm_atomic_load(&made->handle) == handle)
+        vpmm_atomic_store(&made->is_alive, 1);
+    count_watched(router);
     vpmm_lock_give(&router->lock);
 }
 

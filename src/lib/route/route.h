@@ -263,8 +263,13 @@ typedef struct vpmm_opaque_mempool *vpmm_mempool_handle;
  * there are too many it stays unknown. */
 void vpmm_router_mempool_made(struct vpmm_router *router, vpmm_mempool_handle handle, int device,
                               uint64_t limit_bytes);
-/* It destroyed that one: its blocks go on living. Nothing happens to one that is not known. */
-void vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle handle);
+/* It destroys that one: its blocks go on living. Its number; 0, and nothing happens: it is not
+ * known. */
+uint32_t vpmm_router_mempool_gone(struct vpmm_router *router, vpmm_mempool_handle handle);
+/* It could not be destroyed, and is as it was, but that it is no device's current one. Nothing
+ * happens where another one got its number meanwhile. */
+void vpmm_router_mempool_stays(struct vpmm_router *router, uint32_t number,
+                               vpmm_mempool_handle handle);
 /* `handle` is the default memory pool of `device`. */
 void vpmm_router_mempool_default(struct vpmm_router *router, vpmm_mempool_handle handle,
                                  int device);

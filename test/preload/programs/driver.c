@@ -11,6 +11,9 @@
  *   others          creates and launches what the pool does not serve
  *   rows:W:H:E      cuMemAllocPitch, its pitch, and the range seen from the second row
  *   reset           cuDevicePrimaryCtxReset
+ *   total           cuMemGetInfo without the free bytes
+ *   within:I        what a host function is told about block I
+ *   small:N reserved  N blocks of 64 KiB, and what the default memory pool has reserved, in MiB
  *   signal          the action of SIGUSR1; own ignore raise: sets a handler, ignores it, raises it
  *   fault:NAME:NTH:CODE[:forever] struck:NAME   makes a call of the simulated device fail; tells on
  *                   standard error whether it did
@@ -254,6 +257,53 @@ static void tell_struck(const char *name)
     fprintf(stderr, "struck %d\n", struck(name));
 }
 
+static void CUDA_CB ask_within(void *block)
+{
+    CUdeviceptr base;
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+    CUresult range = cuMemGetAddressRange(&base, &bytes, *(CUdeviceptr *)block);
+    CUresult retained = cuMemRetainAllocationHandle(&handle, (void *)*(CUdeviceptr *)block);
+    printf("%swithin %d %d\n", who, (int)range, (int)retained);
+}
+
+static void tell_reserved(void)
+{
+    CUmemoryPool pool;
+    cuuint64_t bytes = 0;
+    CUresult result = cuDeviceGetDefaultMemPool(&pool, 0);
+    if (!result)
+        result = cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+    printf("%sreserved %d %zu\n", who, (int)result, (size_t)bytes / MIB);
+}
+
+static void allocate_small(unsigned long n)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (CUdeviceptr address; n > 0 && !result; n--)
+        result = cuMemAllocAsync(&address, MIB / 16, NULL);
+    tell("small", result);
+}
+
+static int ask(const char *name, unsigned long a)
+{
+    size_t total_bytes = 0;
+    if (strcmp(name, "total") == 0) {
+        CUresult result = cuMemGetInfo(NULL, &total_bytes);
+        printf("%stotal %d %zu\n", who, (int)result, total_bytes / MIB);
+    } else if (strcmp(name, "within") == 0) {
+        tell("launch", cuLaunchHostFunc(NULL, ask_within, &blocks[a]));
+        tell("wait", cuCtxSynchronize());
+    } else if (strcmp(name, "reserved") == 0) {
+        tell_reserved();
+    } else if (strcmp(name, "small") == 0) {
+        allocate_small(a);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
 static void act(const char *name, const char *rest)
 {
     const char *second = rest ? strchr(rest, ':') : NULL;
@@ -306,7 +356,7 @@ static void act(const char *name, const char *rest)
         tell_calls(rest);
     else if (strcmp(name, "fork") == 0)
         split(rest);
-    else
+    else if (!ask(name, a))
         allocate(name, a);
 }
 

@@ -103,6 +103,24 @@ static void a_number_is_given_anew_once_no_block_has_it(void **state)
     assert_non_null(find(2));
 }
 
+static void what_is_not_destroyed_stays(void **state)
+{
+    (void)state;
+    vpmm_router_mempool_made(fixture.router, handle_of(0), 0, 5 * MIB);
+    struct vpmm_mempool *mempool = find(0);
+    uint32_t number = vpmm_router_mempool_gone(fixture.router, handle_of(0));
+    assert_int_equal(number, mempool->number);
+    assert_null(find(0));
+    vpmm_router_mempool_stays(fixture.router, number, handle_of(0));
+    assert_ptr_equal(find(0), mempool);
+    assert_int_equal(find(0)->limit_bytes, 5 * MIB);
+    assert_int_equal(vpmm_router_mempool_gone(fixture.router, handle_of(0)), number);
+    vpmm_router_mempool_made(fixture.router, handle_of(1), 0, 0);
+    vpmm_router_mempool_stays(fixture.router, number, handle_of(0));
+    assert_null(find(0));
+    assert_int_equal(vpmm_router_mempool_gone(fixture.router, handle_of(0)), 0);
+}
+
 static void more_pools_than_numbers_are_not_ours(void **state)
 {
     (void)state;
@@ -164,6 +182,7 @@ int main(void)
         FIXTURE_TEST(the_current_pool_serves_who_names_none),
         FIXTURE_TEST(a_limit_is_the_answer),
         FIXTURE_TEST(a_number_is_given_anew_once_no_block_has_it),
+        FIXTURE_TEST(what_is_not_destroyed_stays),
         FIXTURE_TEST(more_pools_than_numbers_are_not_ours),
         FIXTURE_TEST(a_synchronisation_trims_to_the_threshold),
         FIXTURE_TEST(a_cautious_pool_learns_from_a_synchronisation_alone),
