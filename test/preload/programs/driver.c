@@ -292,8 +292,10 @@ static int ask(const char *name, unsigned long a)
         CUresult result = cuMemGetInfo(NULL, &total_bytes);
         printf("%stotal %d %zu\n", who, (int)result, total_bytes / MIB);
     } else if (strcmp(name, "within") == 0) {
-        tell("launch", cuLaunchHostFunc(NULL, ask_within, &blocks[a]));
-        tell("wait", cuCtxSynchronize());
+        CUresult launched = cuLaunchHostFunc(NULL, ask_within, &blocks[a]);
+        CUresult waited = cuCtxSynchronize();
+        tell("launch", launched);
+        tell("wait", waited);
     } else if (strcmp(name, "reserved") == 0) {
         tell_reserved();
     } else if (strcmp(name, "small") == 0) {

@@ -20,7 +20,8 @@ int __real_close(int descriptor);
 int __wrap_close(int descriptor);
 int __wrap_close(int descriptor)
 {
-    n_early += is_watching && importer->peers[0].socket == descriptor;
+    if (is_watching && importer->peers[0].socket == descriptor)
+        n_early++;
     return __real_close(descriptor);
 }
 
