@@ -104,14 +104,13 @@ void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mem
         vpmm_mempool_note_hit(heap, mempool);
 }
 
-/* Whether its highest figures are no lower than what anybody has on the device. Nothing has to be
- * added up over all streams then. */
+/* Whether its highest use is no lower than what anybody has on the device. Nothing has to be added
+ * up over all streams then: what it has reserved is no less than what it uses. */
 static bool is_below_high(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool)
 {
     uint64_t most = vpmm_pool_owned_pages(heap->pool) * heap->page_bytes;
     return mempool->number == VPMM_MEMPOOL_DEFAULT && vpmm_atomic_load(&mempool->was_used) &&
-           most <= vpmm_atomic_load(&mempool->used_high_bytes) &&
-           most <= vpmm_atomic_load(&mempool->reserved_high_bytes);
+           most <= vpmm_atomic_load(&mempool->used_high_bytes);
 }
 
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
