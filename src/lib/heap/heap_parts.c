@@ -30,12 +30,12 @@ bool vpmm_heap_is_tight(const struct vpmm_heap *heap)
     return vpmm_atomic_load(&heap->is_tight) != 0;
 }
 
-enum vpmm_status vpmm_heap_free_fenced(struct vpmm_heap *heap, uint64_t address, vpmm_fence fence,
-                                       uint64_t stream_id)
+enum vpmm_status vpmm_heap_free_fenced(struct vpmm_heap *heap, uint64_t address, uint64_t owner_id,
+                                       vpmm_fence fence, uint64_t stream_id)
 {
     struct vpmm_region_view region;
     struct vpmm_order *order = heap->order;
-    enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
+    enum vpmm_status status = vpmm_pool_claim_of(heap->pool, address, owner_id, &region);
     if (status)
         return status;
     vpmm_atomic_add(&heap->frees, 1);

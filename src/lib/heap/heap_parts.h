@@ -30,11 +30,13 @@ void vpmm_heap_set_keeper(struct vpmm_heap *heap, const struct vpmm_keeper *keep
 /* Has the keeper, if there is one, give back what nobody uses (driver). */
 void vpmm_heap_ask_keeper(struct vpmm_heap *heap);
 
-/* Frees the live region that starts exactly at `address`: it is reused when `fence` is complete,
- * and all that its memory's last owner left pending. As long as the fence is not complete, it is in
- * order for that stream; 0: for none. NOT_FOUND: there is none (driver). */
+/* Frees the live region that starts exactly at `address` and has that owner.id (0: any): it is
+ * reused when `fence` is complete, and all that its memory's last owner left pending. As long as
+ * the fence is not complete, it is in order for that stream; 0: for none. NOT_FOUND: there is none
+ * (driver). */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_free_fenced(struct vpmm_heap *heap, uint64_t address,
-                                                       vpmm_fence fence, uint64_t stream_id);
+                                                       uint64_t owner_id, vpmm_fence fence,
+                                                       uint64_t stream_id);
 
 /* The fence of a free that is being made of memory of that owner: on `stream`, or (NULL) by
  * cudaFree, which does not wait here. Leaves the mark that a free leaves (driver). `wait_out`:

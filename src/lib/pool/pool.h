@@ -223,6 +223,10 @@ uint64_t vpmm_pool_live_bytes(const struct vpmm_pool *pool, uint64_t address);
  * starts exactly at `address`, one gets OK and a copy of it; everybody else gets NOT_FOUND. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
                                                  struct vpmm_region_view *view_out);
+/* The same, and NOT_FOUND too where the region has another owner.id than `owner_id`; 0: any. */
+VPMM_MUST_CHECK enum vpmm_status vpmm_pool_claim_of(struct vpmm_pool *pool, uint64_t address,
+                                                    uint64_t owner_id,
+                                                    struct vpmm_region_view *view_out);
 
 /* The claimed region at `address` becomes free with `fence`, and merges with neighbours of the same
  * root that are free and hold the same fence, or are complete when it is. `stream_id`, not 0: as

@@ -8,6 +8,12 @@
 enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
                                  struct vpmm_region_view *view_out)
 {
+    return vpmm_pool_claim_of(pool, address, 0, view_out);
+}
+
+enum vpmm_status vpmm_pool_claim_of(struct vpmm_pool *pool, uint64_t address, uint64_t owner_id,
+                                    struct vpmm_region_view *view_out)
+{
     const struct vpmm_root *root = vpmm_root_of(pool, address);
     if (!root)
         return VPMM_NOT_FOUND;
@@ -16,7 +22,8 @@ enum vpmm_status vpmm_pool_claim(struct vpmm_pool *pool, uint64_t address,
     struct vpmm_region_view view;
     uint64_t word;
     if (!region || !vpmm_region_read(region, &view, &word) || view.state != VPMM_REGION_LIVE ||
-        view.address != address || !vpmm_region_claim(pool, region, word, &view))
+        view.address != address || (owner_id && view.owner.id != owner_id) ||
+        !vpmm_region_claim(pool, region, word, &view))
         return VPMM_NOT_FOUND;
     *view_out = view;
     return VPMM_OK;

@@ -186,15 +186,27 @@ static void kill_slabs(struct vpmm_small *small, struct vpmm_rack *rack,
     vpmm_rack_give(rack);
 }
 
-/* Whether any rack of the context's streams has pieces that others may still work on. */
-static bool has_followed(struct vpmm_small *small, uint64_t context_id)
+/* Whether work of other contexts may go on in the rack's memory: its stream took over what theirs
+ * freed, or their streams freed blocks of it and are not known to be done. With the lock. */
+static bool is_shared(struct vpmm_small *small, struct vpmm_rack *rack)
+{
+    if (rack->is_async)
+        return rack->has_followed;
+    vpmm_rack_latch(rack);
+    vpmm_returns_settle(small, rack, NULL, 0, VPMM_THOROUGH_MAX);
+    bool has_pending = rack->waiting_first != NULL;
+    vpmm_rack_give(rack);
+    return has_pending;
+}
+
+static bool has_shared(struct vpmm_small *small, uint64_t context_id)
 {
     bool has_any = false;
     vpmm_lock_take(&small->lock);
     uint32_t n = vpmm_atomic_load(&small->n_racks);
     for (uint32_t i = 1; i <= n; i++) {
-        const struct vpmm_rack *rack = vpmm_rack_at(small, i);
-        has_any |= rack->has_followed && vpmm_context_id(rack->context) == context_id;
+        struct vpmm_rack *rack = vpmm_rack_at(small, i);
+        has_any |= vpmm_context_id(rack->context) == context_id && is_shared(small, rack);
     }
     vpmm_lock_give(&small->lock);
     return has_any;
@@ -227,13 +239,20 @@ static struct vpmm_slab *end_racks(struct vpmm_small *small, uint64_t context_id
 void vpmm_small_context_gone(struct vpmm_small *small, uint64_t context_id)
 {
     vpmm_fence others = VPMM_FENCE_NONE;
-    bool is_lost = has_followed(small, context_id) && vpmm_order_fence_all(small->order, &others);
+    bool has_any = has_shared(small, context_id);
+    bool is_lost = has_any && vpmm_order_fence_all(small->order, &others);
     vpmm_lock_take(&small->lock);
     struct vpmm_slab *dead = end_racks(small, context_id, others, is_lost);
     vpmm_lock_give(&small->lock);
     while (dead) {
         struct vpmm_slab *slab = dead;
+        uint64_t address = slab->begin, region_id = slab->region_id;
         dead = slab->next;
         vpmm_slab_recycle(small, slab);
+        /* Else vpmm_heap_context_gone frees it as complete. */
+        if (is_lost)
+            (void)vpmm_heap_give_up(small->heap, address);
+        else if (has_any)
+            (void)!vpmm_heap_free_fenced(small->heap, address, region_id, others, 0);
     }
 }

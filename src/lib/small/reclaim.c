@@ -7,14 +7,16 @@
 #define KEPT 1u
 
 /* Nobody can tell what the region waits for where there is no fence: it is not used again. */
-static void free_region(struct vpmm_small *small, uint64_t address, const struct vpmm_owner *owner,
-                        const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+static void free_region(struct vpmm_small *small, uint64_t address, uint64_t region_id,
+                        const struct vpmm_owner *owner, const struct vpmm_stream *stream,
+                        enum vpmm_status *wait_out)
 {
     vpmm_fence fence = VPMM_FENCE_NONE;
     if (stream && !vpmm_heap_fence_free(small->heap, owner, stream, &fence, wait_out))
         (void)vpmm_heap_give_up(small->heap, address);
     else
-        (void)!vpmm_heap_free_fenced(small->heap, address, fence, stream ? stream->id : 0);
+        (void)!vpmm_heap_free_fenced(small->heap, address, region_id, fence,
+                                     stream ? stream->id : 0);
 }
 
 static uint32_t count_empties(const struct vpmm_rack *rack)
@@ -53,13 +55,13 @@ enum vpmm_status vpmm_small_shed(struct vpmm_small *small, struct vpmm_rack *rac
     while (taken) {
         struct vpmm_slab *slab = taken;
         enum vpmm_status waited = VPMM_OK;
-        uint64_t address = slab->begin;
+        uint64_t address = slab->begin, region_id = slab->region_id;
         const struct vpmm_owner owner = {.context_id = vpmm_atomic_load(&slab->context_id),
                                          .is_async = stream != NULL};
         taken = slab->next;
         vpmm_slab_recycle(small, slab);
         if (!stream || !vpmm_heap_free_cached(small->heap, address, stream, &waited))
-            free_region(small, address, &owner, stream, &waited);
+            free_region(small, address, region_id, &owner, stream, &waited);
         if (waited)
             status = waited;
     }
@@ -129,10 +131,11 @@ static void give_back(struct vpmm_small *small, struct vpmm_rack *rack)
         vpmm_order_close_all(small->order, &held.fence, 1);
     while (taken) {
         struct vpmm_slab *slab = taken;
-        uint64_t address = slab->begin;
+        uint64_t address = slab->begin, region_id = slab->region_id;
         taken = slab->next;
         vpmm_slab_recycle(small, slab);
-        (void)!vpmm_heap_free_fenced(small->heap, address, held.fence, held.is_open ? held.id : 0);
+        (void)!vpmm_heap_free_fenced(small->heap, address, region_id, held.fence,
+                                     held.is_open ? held.id : 0);
     }
 }
 

@@ -96,7 +96,10 @@ struct vpmm_slab *vpmm_slab_make(struct vpmm_small *small, uint64_t address, uin
             slab = new_record(small, pages);
     }
     vpmm_lock_give(&small->lock);
+    struct vpmm_region_view region;
     if (slab) {
+        slab->region_id =
+            vpmm_heap_find(small->heap, address, &region) == VPMM_OK ? region.owner.id : 0;
         slab->begin = address;
         vpmm_atomic_store(&slab->address, address);
     }

@@ -231,6 +231,14 @@ enum vpmm_status vpmm_small_free_warm(struct vpmm_small *small, uint64_t address
     return is_freed ? VPMM_OK : VPMM_NOT_READY;
 }
 
+/* Whether the slab's context has ended: a stream of another context may have the rack by now, and
+ * that context's work may use the block. */
+static bool is_of_ended_context(struct vpmm_small *small, const struct vpmm_owner *owner)
+{
+    const struct vpmm_context *context = vpmm_order_context_by_id(small->order, owner->context_id);
+    return owner->is_async && (!context || vpmm_context_is_gone(context));
+}
+
 /* Nobody can tell what the piece waits for where there is no fence: it stays as it is for ever. */
 static void return_fenced(struct vpmm_small *small, struct vpmm_slab *slab,
                           struct vpmm_piece *piece, const struct vpmm_stream *stream,
@@ -242,7 +250,9 @@ static void return_fenced(struct vpmm_small *small, struct vpmm_slab *slab,
     vpmm_fence fence;
     enum vpmm_status status = VPMM_OK;
     bool is_fenced = stream ? fence_on(small, &owner, stream, &fence, &status)
-                            : vpmm_heap_fence_free(small->heap, &owner, NULL, &fence, &status);
+                     : is_of_ended_context(small, &owner)
+                         ? !vpmm_order_fence_all(small->order, &fence)
+                         : vpmm_heap_fence_free(small->heap, &owner, NULL, &fence, &status);
     if (status)
         *wait_out = status;
     if (is_fenced)

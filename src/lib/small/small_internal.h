@@ -60,6 +60,8 @@ struct vpmm_slab {
     uint32_t number;
     struct vpmm_piece *pieces;
     vpmm_atomic64 *starts; /* one bit a grain: a piece begins there */
+    uint64_t region_id;    /* constant while in use: owner.id of its region. The address may be
+                            * another owner's once the slab's context has ended. */
     uint64_t begin;        /* constant while in use: its address, also while it is given back */
     /* This and the next: constant while in use. Readers without a lock may see those of another
      * use, and look whether the piece that they are after still has the same word. */

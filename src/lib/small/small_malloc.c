@@ -232,11 +232,12 @@ static enum vpmm_status add_slab(struct vpmm_small *small, const struct vpmm_req
         vpmm_rack_give(rack);
         return VPMM_OK;
     }
+    uint64_t region_id = slab ? slab->region_id : 0;
     if (slab) {
         vpmm_atomic_store(&slab->address, 0);
         vpmm_slab_recycle(small, slab);
     }
-    (void)!vpmm_heap_free_fenced(small->heap, address, VPMM_FENCE_NONE, 0);
+    (void)!vpmm_heap_free_fenced(small->heap, address, region_id, VPMM_FENCE_NONE, 0);
     return slab ? VPMM_NOT_READY : VPMM_NO_METADATA;
 }
 

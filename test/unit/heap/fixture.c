@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "fixture.h"
 
+#include "order/order_program.h"
+
 #include "base/lock.h"
 #include "sim/sim_table.h"
 
@@ -282,4 +284,21 @@ uint64_t fixture_records(struct fixture *fixture)
 void fixture_cycle(struct fixture *fixture, uint64_t pages, CUstream stream)
 {
     fixture_free(fixture, fixture_malloc(fixture, pages, stream), stream);
+}
+
+void fixture_follow(struct fixture *fixture, CUstream earlier, CUstream later)
+{
+    struct vpmm_order *order = fixture->order;
+    struct vpmm_event_points points;
+    CUevent event;
+    assert_int_equal(sim_event_create(fixture->sim, CU_EVENT_DISABLE_TIMING, &event), CUDA_SUCCESS);
+    vpmm_order_event_recording(order, (vpmm_event_handle)event, (vpmm_stream_handle)earlier,
+                               &points);
+    assert_int_equal(sim_event_record(fixture->sim, event, earlier), CUDA_SUCCESS);
+    vpmm_order_event_recorded(order, (vpmm_event_handle)event, &points, true);
+    vpmm_order_event_waiting(order, (vpmm_event_handle)event, &points);
+    assert_int_equal(sim_stream_wait_event(fixture->sim, later, event, 0), CUDA_SUCCESS);
+    vpmm_order_event_waited(order, (vpmm_event_handle)event, (vpmm_stream_handle)later, &points);
+    vpmm_order_event_gone(order, (vpmm_event_handle)event);
+    assert_int_equal(sim_event_destroy(fixture->sim, event), CUDA_SUCCESS);
 }

@@ -71,6 +71,9 @@ uint64_t fixture_records(struct fixture *fixture);
 void fixture_work(struct fixture *fixture, CUstream stream, uint64_t address, uint64_t pages,
                   bool writes, const volatile bool *gate);
 
+/* The program's own event puts `later` after what `earlier` was given until now. */
+void fixture_follow(struct fixture *fixture, CUstream earlier, CUstream later);
+
 /* The map in the specification's notation without the hole at a root's end: "[4][-6][1][z3]".
  * Static buffer. */
 const char *fixture_layout(struct fixture *fixture);

@@ -143,20 +143,3 @@ void scene_work(struct scene *scene, CUstream stream, uint64_t address, uint64_t
                                 .n_ranges = 1};
     SAME(CUDA_SUCCESS, sim_launch(scene->f.sim, stream, &kernel));
 }
-
-void scene_follow(struct scene *scene, CUstream earlier, CUstream later)
-{
-    struct vpmm_order *order = scene->f.order;
-    struct vpmm_event_points points;
-    CUevent event;
-    SAME(CUDA_SUCCESS, sim_event_create(scene->f.sim, CU_EVENT_DISABLE_TIMING, &event));
-    vpmm_order_event_recording(order, (vpmm_event_handle)event, (vpmm_stream_handle)earlier,
-                               &points);
-    SAME(CUDA_SUCCESS, sim_event_record(scene->f.sim, event, earlier));
-    vpmm_order_event_recorded(order, (vpmm_event_handle)event, &points, true);
-    vpmm_order_event_waiting(order, (vpmm_event_handle)event, &points);
-    SAME(CUDA_SUCCESS, sim_stream_wait_event(scene->f.sim, later, event, 0));
-    vpmm_order_event_waited(order, (vpmm_event_handle)event, (vpmm_stream_handle)later, &points);
-    vpmm_order_event_gone(order, (vpmm_event_handle)event);
-    SAME(CUDA_SUCCESS, sim_event_destroy(scene->f.sim, event));
-}

@@ -46,7 +46,5 @@ struct vpmm_small_figures scene_figures(struct scene *scene);
 /* Queues work on those bytes; it spins until *gate (NULL: does not). */
 void scene_work(struct scene *scene, CUstream stream, uint64_t address, uint64_t bytes,
                 const volatile bool *gate);
-/* The program puts `later` after what `earlier` was given until now. */
-void scene_follow(struct scene *scene, CUstream earlier, CUstream later);
 
 #endif

@@ -117,7 +117,7 @@ static void an_event_of_the_program_orders_a_block(void **state)
     scene_work(&scene, there, block, bytes, &gate);
     scene_free(&scene, kept, there);
     scene_free(&scene, block, there);
-    scene_follow(&scene, there, here);
+    fixture_follow(&scene.f, there, here);
     uint64_t next = scene_malloc(&scene, bytes, here);
     SAME(block, next);
     scene_work(&scene, here, next, bytes, NULL);

@@ -105,7 +105,7 @@ static void a_batch_ends_with_its_turn(void **state)
         blocks[i] = scene_malloc(&scene, bytes, here);
     scene_work(&scene, there, blocks[1], bytes, &gate);
     scene_free(&scene, blocks[1], there);
-    scene_follow(&scene, there, here);
+    fixture_follow(&scene.f, there, here);
     scene_work(&scene, there, blocks[2], bytes, &gate);
     scene_free(&scene, blocks[2], there);
     SAME(blocks[1], scene_malloc(&scene, bytes, here));
