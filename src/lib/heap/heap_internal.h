@@ -265,13 +265,18 @@ size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_st
 /* Whether any free region is pending. */
 bool vpmm_heap_has_pending(struct vpmm_heap *heap);
 
+/* Bounds the waits of one request: other threads may free, and fill lanes, for ever. */
+struct vpmm_endurance {
+    vpmm_fence newest;     /* when the request began to wait */
+    unsigned later_left;   /* waits for later ones */
+    unsigned gathers_left; /* looks into the lanes */
+};
+struct vpmm_endurance vpmm_endurance_begin(struct vpmm_heap *heap);
 /* Waits on the host for the oldest fence that the calling thread may wait for
  * (vpmm_order_may_wait_host; `context` NULL: it is in no cudaMalloc). Where the pool has none, it
- * looks into the lanes, as often as `*gathers_left` says, which falls: other threads may fill them
- * for ever. NOT_FOUND: there is none. */
-#define VPMM_GATHERS_MAX 16u
+ * looks into the lanes. NOT_FOUND: there is none, or no endurance left. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap,
                                                        const struct vpmm_context *context,
-                                                       unsigned *gathers_left);
+                                                       struct vpmm_endurance *endurance);
 
 #endif

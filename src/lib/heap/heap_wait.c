@@ -22,16 +22,24 @@ void vpmm_pause(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
+/* So often a request that waits looks into the lanes. */
+#define GATHERS_MAX 16u
+
+/* So often it waits for what was freed since it began to wait. */
+#define LATER_MAX 16u
+
 struct waiter {
     struct vpmm_order *order;
     const struct vpmm_context *context;
     const struct vpmm_stream *stream;
+    vpmm_fence newest; /* that it waits for */
 };
 
 static bool may_wait_host(void *self, vpmm_fence fence)
 {
     const struct waiter *waiter = self;
-    return vpmm_order_may_wait_host(waiter->order, fence, waiter->context);
+    return fence <= waiter->newest &&
+           vpmm_order_may_wait_host(waiter->order, fence, waiter->context);
 }
 
 static bool may_wait_stream(void *self, vpmm_fence fence)
@@ -69,24 +77,34 @@ bool vpmm_heap_has_pending(struct vpmm_heap *heap)
     return pending(heap, any, NULL, &fence, 1) > 0;
 }
 
-enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm_context *context,
-                                       unsigned *gathers_left)
+struct vpmm_endurance vpmm_endurance_begin(struct vpmm_heap *heap)
 {
-    struct waiter waiter = {.order = heap->order, .context = context};
+    return (struct vpmm_endurance){vpmm_order_newest(heap->order), LATER_MAX, GATHERS_MAX};
+}
+
+enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm_context *context,
+                                       struct vpmm_endurance *endurance)
+{
+    struct waiter waiter = {
+        .order = heap->order,
+        .context = context,
+        .newest = endurance->later_left ? UINT64_MAX : endurance->newest,
+    };
     vpmm_fence fence;
     bool has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
-    if (!has_one && *gathers_left) {
-        --*gathers_left;
+    if (!has_one && endurance->gathers_left) {
+        endurance->gathers_left--;
         if (vpmm_cache_gather(heap, NULL))
             has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     }
     bool is_part = !has_one && heap->keeper.oldest;
     if (is_part) {
         fence = heap->keeper.oldest(heap->keeper.self, context);
-        has_one = fence != VPMM_FENCE_NONE;
+        has_one = fence != VPMM_FENCE_NONE && fence <= waiter.newest;
     }
     if (!has_one)
         return VPMM_NOT_FOUND;
+    endurance->later_left -= fence > endurance->newest;
     uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);
     vpmm_atomic_add(&heap->host_waits, 1);

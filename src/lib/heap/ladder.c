@@ -52,13 +52,13 @@ enum vpmm_status vpmm_ladder_try(struct vpmm_serving *serving, enum vpmm_rung ru
     return status;
 }
 
-/* `rungs` end with VPMM_RUNG_NONE. */
+/* `rungs`: RUNGS_MAX of them, or fewer and VPMM_RUNG_NONE. */
 static enum vpmm_status climb(struct vpmm_serving *serving, const uint8_t *rungs,
                               uint64_t *address_out)
 {
     enum vpmm_status status = VPMM_NOT_FOUND;
-    for (; *rungs && status == VPMM_NOT_FOUND; rungs++)
-        status = vpmm_ladder_try(serving, (enum vpmm_rung) * rungs, address_out);
+    for (unsigned i = 0; i < RUNGS_MAX && rungs[i] && status == VPMM_NOT_FOUND; i++)
+        status = vpmm_ladder_try(serving, (enum vpmm_rung)rungs[i], address_out);
     return status;
 }
 

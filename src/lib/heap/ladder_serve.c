@@ -7,6 +7,9 @@
  * have saved. */
 #define LAST_SHARE_PERCENT 2
 
+/* So many plans in a row may lose what they counted on. */
+#define PLANS_MAX 8
+
 /* With the lock. */
 static enum vpmm_status serve_at_habit(struct vpmm_serving *serving, uint64_t *address_out)
 {
@@ -235,10 +238,10 @@ enum vpmm_status vpmm_rung_slack(struct vpmm_serving *serving, uint64_t *address
 enum vpmm_status vpmm_rung_free_wait(struct vpmm_serving *serving, uint64_t *address_out)
 {
     struct vpmm_heap *heap = serving->heap;
-    unsigned gathers_left = VPMM_GATHERS_MAX;
+    struct vpmm_endurance endurance = vpmm_endurance_begin(heap);
     for (;;) {
         enum vpmm_status status =
-            vpmm_heap_wait_oldest(heap, serving->request->context, &gathers_left);
+            vpmm_heap_wait_oldest(heap, serving->request->context, &endurance);
         if (status)
             return status;
         status = vpmm_serving_fit(serving, address_out);
@@ -251,5 +254,10 @@ enum vpmm_status vpmm_rung_free_wait(struct vpmm_serving *serving, uint64_t *add
 
 enum vpmm_status vpmm_rung_create(struct vpmm_serving *serving, uint64_t *address_out)
 {
-    return vpmm_serving_stitch(serving, UINT64_MAX, address_out);
+    enum vpmm_status status = VPMM_NOT_FOUND;
+    /* Another thread's free may join the batch whose pages the plan has counted: they are pending
+     * again, and the plan comes to nothing. */
+    for (unsigned n = 0; n < PLANS_MAX && status == VPMM_NOT_FOUND; n++)
+        status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
+    return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
 }

@@ -107,9 +107,9 @@ enum vpmm_status vpmm_rung_host_wait(struct vpmm_serving *serving, uint64_t *add
     const struct vpmm_request *request = serving->request;
     const struct vpmm_context *context = request->stream ? NULL : request->context;
     enum vpmm_status status = VPMM_NOT_FOUND;
-    unsigned gathers_left = VPMM_GATHERS_MAX;
+    struct vpmm_endurance endurance = vpmm_endurance_begin(serving->heap);
     while (status == VPMM_NOT_FOUND && serving->is_worth_a_wait) {
-        status = vpmm_heap_wait_oldest(serving->heap, context, &gathers_left);
+        status = vpmm_heap_wait_oldest(serving->heap, context, &endurance);
         if (status)
             break;
         status = try_again(serving, address_out);
@@ -233,10 +233,10 @@ bool vpmm_heap_relieve(struct vpmm_heap *heap, struct vpmm_relief *relief)
     struct vpmm_context *context = NULL;
     if (relief->may_wait && vpmm_order_context(heap->order, NULL, &context))
         context = NULL;
-    unsigned gathers_left = VPMM_GATHERS_MAX;
+    struct vpmm_endurance endurance = vpmm_endurance_begin(heap);
     uint64_t trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     for (unsigned n = 0; n < VPMM_FENCES_MAX && !trimmed_bytes && relief->may_wait; n++) {
-        if (vpmm_heap_wait_oldest(heap, context, &gathers_left))
+        if (vpmm_heap_wait_oldest(heap, context, &endurance))
             break;
         trimmed_bytes = vpmm_heap_trim(heap, UINT64_MAX);
     }

@@ -31,6 +31,14 @@ uint32_t vpmm_slot_take(struct vpmm_order *order, enum vpmm_fence_kind kind, enu
     return number;
 }
 
+vpmm_fence vpmm_order_newest(struct vpmm_order *order)
+{
+    vpmm_lock_take(&order->lock);
+    vpmm_fence newest = (order->last_generation + 1) << SLOT_BITS;
+    vpmm_lock_give(&order->lock);
+    return newest;
+}
+
 void vpmm_slot_give(struct vpmm_order *order, uint32_t number)
 {
     vpmm_atomic_store(&vpmm_slot_at(order, number)->number, VPMM_FENCE_NONE);

@@ -237,6 +237,10 @@ bool vpmm_order_poll_more(struct vpmm_order *order, bool *has_passed_out);
  * records and never polls, so that events are used again. */
 void vpmm_order_tidy(struct vpmm_order *order);
 
+/* Fences are numbered in the order in which they are made: those that exist are below the answer,
+ * and later ones above it. */
+vpmm_fence vpmm_order_newest(struct vpmm_order *order);
+
 /* How many fences have completed, ever: while it stays the same, no answer of vpmm_order_ask turns
  * COMPLETE. No driver, no lock. */
 uint64_t vpmm_order_completions(const struct vpmm_order *order);
