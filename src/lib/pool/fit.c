@@ -14,8 +14,8 @@
 
 /* So many of the largest pending regions are looked at for a run of neighbours, and so many
  * neighbours to either side. */
-#define RUNS_MAX 32
-#define REACH 64
+#define RUNS_MAX 4
+#define REACH 8
 
 /* So many complete regions, and so many extents of each, are looked at for one that begins and ends
  * where extents do. */
