@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* This library's own form. The pieces of each thread are one sequence, and the sequences are merged
- * by time. What is read is what the file said when reading began: a process may still write it.
- * Must not trust a number in the file. */
+/* This library's own form. The pieces of each thread are two sequences, its frees and all else, and
+ * the sequences are merged by time. What is read is what the file said when reading began: a
+ * process may still write it. Must not trust a number in the file. */
 #include "trace/trace_internal.h"
 #include "trace/pieces.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* An entry is written when its call ends, behind those of calls within: so many may be between. */
+/* An entry is written when its call ends, behind those of calls within. A free takes effect when it
+ * begins, and any number of unmaps may be within it, so frees are a sequence of their own. All else
+ * stands at most so many places too late. */
 #define WINDOW 16u
 #define SIZE_MOST (1u << 24)
 #define BYTES_MOST (UINT64_MAX >> 4)
@@ -17,21 +20,27 @@ struct buffers {
     uint32_t n_window;
     struct vpmm_trace_entry portion[VPMM_TRACE_PORTION];
     struct vpmm_trace_item window[WINDOW]; /* by moment, the last one first to go */
+    uint64_t places[WINDOW];               /* of each item: entries of its thread up to it */
 };
 
-/* Has buffers from its first item to its last only: there may be many threads in turn. */
+/* The frees of a thread, or all else of it. Both go through all entries of the thread. Has buffers
+ * from its first item to its last only: there may be many threads in turn. */
 struct sequence {
-    uint64_t thread, first_ns; /* the moment of its first item */
+    uint64_t thread;
+    bool is_of_frees;
     const struct vpmm_trace_piece *piece, *end;
-    uint32_t n_taken; /* entries of this piece */
+    uint32_t n_taken;               /* entries of this piece that were loaded */
+    uint64_t n_passed;              /* entries of all pieces that were looked at */
+    uint64_t first_ns, first_place; /* of its first item */
     struct buffers *buffers;
 };
 
 struct vpmm_trace_merge {
     struct vpmm_trace_pieces pieces;
-    struct sequence *sequences;
-    uint32_t *heap; /* sequences, the one with the earliest item first */
+    struct sequence *sequences; /* two of each thread, one behind the other */
+    uint32_t *heap;             /* sequences, the one with the earliest item first */
     uint32_t n_sequences, n_heap;
+    char damage[VPMM_TRACE_DAMAGE_ROOM]; /* at which the pieces end */
 };
 
 /* The recorder's may change without a new version; all that follows from them fits 64 bits. */
@@ -74,7 +83,9 @@ static bool load_portion(struct vpmm_trace_reader *reader, struct sequence *sequ
     if (!vpmm_trace_pieces_load(reader, piece->chunk, piece->first + sequence->n_taken, n,
                                 buffers->portion, &buffers->n_portion))
         return false;
-    reader->facts.bytes_read += buffers->n_portion * sizeof *buffers->portion;
+    /* Once for both sequences of the thread. */
+    if (!sequence->is_of_frees)
+        reader->facts.bytes_read += buffers->n_portion * sizeof *buffers->portion;
     sequence->n_taken += n;
     return buffers->n_portion == n || vpmm_trace_pieces_cut_off(reader, piece->chunk);
 }
@@ -98,6 +109,7 @@ static const struct vpmm_trace_entry *take_entry(struct vpmm_trace_reader *reade
                 return NULL;
         }
     }
+    sequence->n_passed++;
     return &buffers->portion[buffers->at++];
 }
 
@@ -123,10 +135,15 @@ static void fill_window(struct vpmm_trace_reader *reader, struct sequence *seque
             sequence->piece = sequence->end;
             return;
         }
+        if ((entry->kind == VPMM_TRACE_FREE) != sequence->is_of_frees)
+            continue;
         uint64_t moment_ns = vpmm_trace_moment_ns(entry);
         uint32_t at = buffers->n_window++;
-        for (; at > 0 && buffers->window[at - 1].moment_ns <= moment_ns; at--)
+        for (; at > 0 && buffers->window[at - 1].moment_ns <= moment_ns; at--) {
             buffers->window[at] = buffers->window[at - 1];
+            buffers->places[at] = buffers->places[at - 1];
+        }
+        buffers->places[at] = sequence->n_passed;
         buffers->window[at] = (struct vpmm_trace_item){
             .entry = *entry, .thread = sequence->thread, .moment_ns = moment_ns};
     }
@@ -134,17 +151,29 @@ static void fill_window(struct vpmm_trace_reader *reader, struct sequence *seque
 
 /* ---- the merge ---- */
 
-static uint64_t key_of(const struct vpmm_trace_merge *merge, uint32_t place)
+/* When its next item is, and the place of that in its thread. */
+static uint64_t moment_of(const struct sequence *sequence)
 {
-    const struct sequence *sequence = &merge->sequences[merge->heap[place]];
     const struct buffers *buffers = sequence->buffers;
     return buffers ? buffers->window[buffers->n_window - 1].moment_ns : sequence->first_ns;
 }
 
+static uint64_t place_of(const struct sequence *sequence)
+{
+    const struct buffers *buffers = sequence->buffers;
+    return buffers ? buffers->places[buffers->n_window - 1] : sequence->first_place;
+}
+
+/* Items of one moment are in the order of the threads, and those of one thread as in the file. */
 static bool is_before(const struct vpmm_trace_merge *merge, uint32_t a, uint32_t b)
 {
-    uint64_t key_a = key_of(merge, a), key_b = key_of(merge, b);
-    return key_a != key_b ? key_a < key_b : merge->heap[a] < merge->heap[b];
+    uint32_t number_a = merge->heap[a], number_b = merge->heap[b];
+    const struct sequence *first = &merge->sequences[number_a];
+    const struct sequence *second = &merge->sequences[number_b];
+    if (moment_of(first) != moment_of(second))
+        return moment_of(first) < moment_of(second);
+    bool are_of_one_thread = number_a / 2 == number_b / 2;
+    return are_of_one_thread ? place_of(first) < place_of(second) : number_a < number_b;
 }
 
 static void sink(struct vpmm_trace_merge *merge, uint32_t place)
@@ -164,13 +193,21 @@ static void sink(struct vpmm_trace_merge *merge, uint32_t place)
     }
 }
 
+static void forget_sequences(struct vpmm_trace_merge *merge)
+{
+    for (uint32_t i = 0; merge->sequences && i < merge->n_sequences; i++) {
+        free(merge->sequences[i].buffers);
+        merge->sequences[i] = (struct sequence){0};
+    }
+    merge->n_heap = 0;
+}
+
 static void finish(struct vpmm_trace_reader *reader)
 {
     struct vpmm_trace_merge *merge = reader->merge;
     if (!merge)
         return;
-    for (uint32_t i = 0; merge->sequences && i < merge->n_sequences; i++)
-        free(merge->sequences[i].buffers);
+    forget_sequences(merge);
     free(merge->pieces.pieces);
     free(merge->sequences);
     free(merge->heap);
@@ -178,16 +215,18 @@ static void finish(struct vpmm_trace_reader *reader)
     reader->merge = NULL;
 }
 
-/* Whether it has any, and when its first one is. */
+/* Whether it has any, and what is told of the first one. */
 static bool has_items(struct vpmm_trace_reader *reader, struct sequence *sequence)
 {
     struct buffers buffers = {0};
     struct sequence copy = *sequence;
     copy.buffers = &buffers;
     fill_window(reader, &copy);
-    if (buffers.n_window)
-        sequence->first_ns = buffers.window[buffers.n_window - 1].moment_ns;
-    return buffers.n_window > 0;
+    if (buffers.n_window == 0)
+        return false;
+    sequence->first_ns = moment_of(&copy);
+    sequence->first_place = place_of(&copy);
+    return true;
 }
 
 /* Who goes on with a chunk has only begun, whatever its number was before. */
@@ -203,10 +242,12 @@ static void begin_sequences(struct vpmm_trace_reader *reader)
     uint32_t n = 0;
     for (uint32_t i = 0; i < merge->pieces.n; i++) {
         if (begins_sequence(pieces, i)) {
-            merge->sequences[n].thread = pieces[i].thread;
-            merge->sequences[n++].piece = &pieces[i];
+            const struct sequence begun = {.thread = pieces[i].thread, .piece = &pieces[i]};
+            merge->sequences[n++] = begun;
+            merge->sequences[n++] = begun;
+            merge->sequences[n - 1].is_of_frees = true;
         }
-        merge->sequences[n - 1].end = &pieces[i] + 1;
+        merge->sequences[n - 2].end = merge->sequences[n - 1].end = &pieces[i] + 1;
     }
     for (uint32_t i = 0; i < n; i++) {
         if (has_items(reader, &merge->sequences[i]))
@@ -217,10 +258,21 @@ static void begin_sequences(struct vpmm_trace_reader *reader)
     reader->facts.bytes_read = 0;
 }
 
+/* With the pieces of the first time. What threads have written since may be of calls that began
+ * before the last item of then. */
+static bool begin_again(struct vpmm_trace_reader *reader)
+{
+    struct vpmm_trace_merge *merge = reader->merge;
+    memcpy(reader->damage, merge->damage, sizeof reader->damage);
+    forget_sequences(merge);
+    begin_sequences(reader);
+    return true;
+}
+
 static bool begin(struct vpmm_trace_reader *reader)
 {
-    finish(reader);
-    reader->facts.bytes_read = 0;
+    if (reader->merge)
+        return begin_again(reader);
     reader->merge = calloc(1, sizeof *reader->merge);
     if (!reader->merge)
         return vpmm_trace_damaged(reader, "there is no memory to read it");
@@ -233,9 +285,10 @@ static bool begin(struct vpmm_trace_reader *reader)
     reader->facts.is_ended = reader->header.is_ended != 0;
     struct vpmm_trace_merge *merge = reader->merge;
     vpmm_trace_pieces_find(reader, &merge->pieces);
+    memcpy(merge->damage, reader->damage, sizeof merge->damage);
     const struct vpmm_trace_piece *pieces = merge->pieces.pieces;
     for (uint32_t i = 0; i < merge->pieces.n; i++)
-        merge->n_sequences += begins_sequence(pieces, i);
+        merge->n_sequences += begins_sequence(pieces, i) ? 2 : 0;
     merge->sequences = calloc((size_t)merge->n_sequences + 1, sizeof *merge->sequences);
     merge->heap = calloc((size_t)merge->n_sequences + 1, sizeof *merge->heap);
     if (!merge->sequences || !merge->heap)

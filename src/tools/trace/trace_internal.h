@@ -25,6 +25,8 @@ struct vpmm_trace_source {
 extern const struct vpmm_trace_source vpmm_trace_source_native, vpmm_trace_source_csv,
     vpmm_trace_source_rmm;
 
+#define VPMM_TRACE_DAMAGE_ROOM 256
+
 struct vpmm_trace_reader {
     const struct vpmm_trace_source *source;
     struct vpmm_trace_input input;
@@ -38,7 +40,7 @@ struct vpmm_trace_reader {
     uint64_t moment_ns;
     struct vpmm_trace_item held_back; /* follows a free that was made up */
     bool is_held_back, is_over;
-    char name[160], damage[256];
+    char name[160], damage[VPMM_TRACE_DAMAGE_ROOM];
 };
 
 /* Remembers what is wrong, unless something is already; returns false. The name of the file is put

@@ -84,6 +84,48 @@ static void test_entries_within_calls_are_put_in_order(void **state)
     vpmm_trace_close(reader);
 }
 
+/* However much happened inside of a free, it comes before all that. */
+static void test_a_free_comes_before_any_number_of_unmaps_within_it(void **state)
+{
+    struct vpmm_trace_entry first[202] = {entry(VPMM_TRACE_MALLOC, 0, 1, 64, 8)};
+    const struct vpmm_trace_entry second[] = {entry(VPMM_TRACE_MALLOC, 30, 5, 64, 9)};
+    (void)state;
+    for (unsigned i = 1; i <= 200; i++)
+        first[i] = entry(VPMM_TRACE_UNMAP, 20 + i, 1, 4096 + i, 8);
+    first[201] = entry(VPMM_TRACE_FREE, 10, 400, 64, 8);
+    struct vpmm_trace_reader *reader =
+        file_open(two_threads(first, N(first), second, 1), VPMM_TRACE_FORM_UNKNOWN);
+    expect(reader, VPMM_TRACE_MALLOC, 11, 1);
+    expect(reader, VPMM_TRACE_FREE, 11, 10);
+    for (unsigned i = 1; i <= 200; i++) {
+        expect(reader, VPMM_TRACE_UNMAP, 11, 20 + i);
+        if (i != 15)
+            continue;
+        const struct vpmm_trace_item item = file_next(reader);
+        assert_true(item.entry.kind == VPMM_TRACE_MALLOC && item.is_known && !item.is_made_up);
+    }
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
+/* What is of one moment stands as it does in the file, frees and mallocs alike. */
+static void test_a_block_is_freed_and_served_within_one_moment(void **state)
+{
+    struct vpmm_trace_entry first[60];
+    struct vpmm_trace_reader *reader;
+    (void)state;
+    for (unsigned i = 0; i < N(first); i++)
+        first[i] = entry(i % 2 ? VPMM_TRACE_FREE : VPMM_TRACE_MALLOC, 7, 0, 64, 8);
+    reader = file_open(two_threads(first, N(first), NULL, 0), VPMM_TRACE_FORM_UNKNOWN);
+    for (unsigned i = 0; i < N(first); i++) {
+        const struct vpmm_trace_item item = file_next(reader);
+        assert_true(item.is_known && !item.is_made_up);
+        assert_int_equal(item.entry.kind, first[i].kind);
+    }
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
 static void test_frees_that_are_missing_are_made_up(void **state)
 {
     const struct vpmm_trace_entry first[] = {
@@ -125,6 +167,8 @@ static void test_a_process_may_still_write(void **state)
 {
     const struct vpmm_trace_entry entries[] = {entry(VPMM_TRACE_MALLOC, 1, 0, 64, 8),
                                                entry(VPMM_TRACE_FREE, 2, 0, 64, 0)};
+    /* Of a call that began before what was read, and has ended since. */
+    const struct vpmm_trace_entry before = entry(VPMM_TRACE_FREE, 0, 9, 96, 0);
     int fd = file_make(), other = dup(fd);
     file_put_header(fd, 3);
     file_put_chunk(fd, 0, 11, entries, 1);
@@ -135,11 +179,11 @@ static void test_a_process_may_still_write(void **state)
     assert_string_equal(vpmm_trace_reader_facts(reader).program, "program");
     expect(reader, VPMM_TRACE_MALLOC, 11, 1);
     file_end(reader, NULL);
+    file_put_chunk(other, 1, 12, &before, 1);
     file_put_chunk(other, 2, 11, entries + 1, 1);
     close(other);
     assert_true(vpmm_trace_rewind(reader));
     expect(reader, VPMM_TRACE_MALLOC, 11, 1);
-    expect(reader, VPMM_TRACE_FREE, 11, 2);
     file_end(reader, NULL);
     vpmm_trace_close(reader);
 }
@@ -337,6 +381,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_malloc_counts_when_it_ended_and_a_free_when_it_began),
         cmocka_unit_test(test_entries_within_calls_are_put_in_order),
+        cmocka_unit_test(test_a_free_comes_before_any_number_of_unmaps_within_it),
+        cmocka_unit_test(test_a_block_is_freed_and_served_within_one_moment),
         cmocka_unit_test(test_frees_that_are_missing_are_made_up),
         cmocka_unit_test(test_a_failed_malloc_is_not_live),
         cmocka_unit_test(test_a_process_may_still_write),
