@@ -59,6 +59,7 @@ struct vpmm_region_view {
     struct vpmm_owner owner;
     bool is_exported; /* live, or busy after that: see vpmm_pool_export */
     bool is_part;     /* a block within a region: see src/lib/small */
+    bool begins_root; /* of vpmm_pool_next: the first of a root, which may touch the one before */
 };
 
 struct vpmm_pool_params {

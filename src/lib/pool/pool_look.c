@@ -101,6 +101,7 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
             continue;
         }
         look_at_start(pool, root, page, view_out);
+        view_out->begins_root = page == 0;
         *cursor = vpmm_root_address(pool, root, page + view_out->pages);
         return true;
     }

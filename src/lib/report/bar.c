@@ -56,7 +56,7 @@ static bool next(const struct vpmm_pool *pool, uint64_t page_bytes, struct walk 
                  struct vpmm_region_view *region_out)
 {
     while (vpmm_pool_next(pool, &walk->cursor, region_out)) {
-        if (region_out->address != walk->end)
+        if (region_out->begins_root || region_out->address != walk->end)
             walk->hole = 0;
         walk->end = region_out->address + region_out->pages * page_bytes;
         if (region_out->state != VPMM_REGION_HOLE) {

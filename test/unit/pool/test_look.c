@@ -84,6 +84,7 @@ static void a_walk_shows_the_roots_in_order_of_address(void **state)
     for (int i = 0; i < 6; i++) {
         assert_true(vpmm_pool_next(w.pool, &cursor, &region));
         assert_int_equal(world_page(&w, region.address), starts[i]);
+        assert_int_equal(region.begins_root, i % 2 == 0);
     }
     assert_false(vpmm_pool_next(w.pool, &cursor, &region));
     assert_false(vpmm_pool_next(w.pool, &cursor, &region));
