@@ -221,6 +221,14 @@ class Native(Case):
         self.assertEqual((figures["calls"], figures["live_peak_bytes"], figures["held_peak_bytes"]), (3, 5 * MIB, 6 * MIB))
         self.assertEqual([ns for ns, _, _ in replays["replays"][0]["over_time"]], [0, 30, 50])
 
+    def test_a_free_that_failed_leaves_its_block(self):
+        replays = self.replayed([
+            self.entry(10, self.MALLOC, 0x1000, 2 * MIB), self.entry(20, self.FREE, 0x1000, flags=self.IS_ASYNC | self.IS_FAILED),
+            self.entry(30, self.MALLOC, 0x2000, 4 * MIB), self.entry(40, self.FREE, 0x1000), self.entry(50, self.FREE, 0x2000)])
+        self.assertEqual((replays["frees"], replays["left_out"]["unmatched"]), (2, 1))
+        replay, = replays["replays"]
+        self.assertEqual([live // MIB for _, live, _ in replay["over_time"]], [2, 6, 4, 0])
+
     def test_one_device_of_several(self):
         entries = [self.entry(10, self.MALLOC, 0x1000, 2 * MIB, device=1), self.entry(20, self.MALLOC, 0x2000, 4 * MIB),
                    self.entry(30, self.FREE, 0x2000), self.entry(40, self.MALLOC, 0x3000, 6 * MIB)]
@@ -313,6 +321,13 @@ class Refusals(Case):
     def test_nothing_of_what_is_asked_for(self):
         for words in (["--device", "5"], ["--min-size", "1T"]):
             self.refuse(1, "nothing of what is asked for is in it", "--on", "sim", *words, "-", trace=SMALL)
+
+    def test_a_limit_without_a_page(self):
+        for words, said in ((["--limit", "1M"], "a limit of 1 MiB is less than a page, which has 2 MiB"),
+                            (["--limit", "3M", "--page-size", "4M"], "a limit of 3 MiB is less than a page, which has 4 MiB"),
+                            (["--memory", "100M", "--limit", "1%"], "a limit of 1 MiB is less than a page")):
+            with self.subTest(words):
+                self.refuse(1, said, "--on", "sim", *words, "-", trace=SMALL)
 
     def test_a_trace_of_many_streams_and_impossible_sizes(self):
         lines = [f"A,{i + 1:x}000,{2 * MIB},{i + 100:x},{i},a" for i in range(3000)]

@@ -200,7 +200,26 @@ static struct vpmm_heap_params params_of(const struct vpmm_replay_device *device
     return params;
 }
 
-static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options *options)
+/* INVALID, with a message. A limit below a page would become 0, which stands for no limit. */
+static enum vpmm_status check_sizes(const struct vpmm_heap_params *params,
+                                    const struct vpmm_replay_device *device,
+                                    char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
+{
+    char page[24], limit[24];
+    (void)vpmm_bytes_print(params->page_bytes, page, sizeof page);
+    (void)vpmm_bytes_print(params->limit_bytes, limit, sizeof limit);
+    if (params->page_bytes > device->total_bytes)
+        (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES,
+                       "no pool on %s: a page is larger than the device", device->name);
+    else if (params->limit_bytes && params->limit_bytes < params->page_bytes)
+        (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES,
+                       "no pool on %s: a limit of %s is less than a page, which has %s",
+                       device->name, limit, page);
+    return message_out[0] ? VPMM_INVALID : VPMM_OK;
+}
+
+static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options *options,
+                             char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
 {
     struct vpmm_replay_device *device = pool->base.device;
     struct vpmm_device_facts facts;
@@ -211,9 +230,9 @@ static enum vpmm_status make(struct pool *pool, const struct vpmm_replay_options
     if (status)
         return status;
     struct vpmm_heap_params params = params_of(device, options, facts.granularity_bytes);
-    if (params.page_bytes > device->total_bytes)
-        return VPMM_INVALID;
-    status = vpmm_order_create(&device->driver, &vpmm_memory_system, &pool->order);
+    status = check_sizes(&params, device, message_out);
+    if (!status)
+        status = vpmm_order_create(&device->driver, &vpmm_memory_system, &pool->order);
     if (!status) {
         vpmm_order_watch_streams(pool->order, &pool->has_blocking);
         status = vpmm_heap_create(&params, &device->driver, pool->order, &vpmm_memory_system,
@@ -236,6 +255,7 @@ struct vpmm_allocator *vpmm_allocator_pool(struct vpmm_replay_device *device,
 {
     struct pool *pool = calloc(1, sizeof *pool);
     enum vpmm_status status = VPMM_NO_METADATA;
+    message_out[0] = '\0';
     if (pool) {
         pool->base = (struct vpmm_allocator){
             .device = device,
@@ -248,13 +268,13 @@ struct vpmm_allocator *vpmm_allocator_pool(struct vpmm_replay_device *device,
             .owed_ns = owed_ns,
             .close = close_pool,
         };
-        status = make(pool, options);
+        status = make(pool, options, message_out);
     }
     if (!status)
         return &pool->base;
-    (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES, "no pool on %s: %s", device->name,
-                   status == VPMM_INVALID ? "a page is larger than the device"
-                                          : vpmm_status_text(status));
+    if (!message_out[0])
+        (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES, "no pool on %s: %s", device->name,
+                       vpmm_status_text(status));
     if (pool)
         discard(pool);
     return NULL;

@@ -81,21 +81,20 @@ static bool find_enough(struct search *search, uint64_t *limit_out, struct trial
 bool vpmm_replay_find_limit(const struct vpmm_tape *tape, const struct vpmm_replay_options *options,
                             uint64_t *limit_out, char message_out[static VPMM_REPLAY_MESSAGE_BYTES])
 {
-    struct search search = {tape, *options, message_out};
+    struct search search = {.tape = tape, .options = *options};
     struct trial trial;
-    uint64_t enough_bytes, live_bytes;
+    uint64_t enough_bytes;
+    search.message = message_out;
     search.options.through = VPMM_REPLAY_POOL;
     search.options.gpu = VPMM_REPLAY_SIMULATED;
     search.options.limit_percent = 0;
     if (!find_enough(&search, &enough_bytes, &trial))
         return false;
     uint64_t page_bytes = trial.page_bytes;
-    if (vpmm_tape_live_peak(tape, page_bytes, &live_bytes) != VPMM_OK) {
-        (void)snprintf(message_out, VPMM_REPLAY_MESSAGE_BYTES, "%s",
-                       vpmm_status_text(VPMM_NO_METADATA));
-        return false;
-    }
-    /* Less than is live can never do. */
+    /* Less than is live can never do. That counts in bytes: blocks may share pages. */
+    uint64_t live_pages =
+        tape->live_peak_bytes / page_bytes + (tape->live_peak_bytes % page_bytes != 0);
+    uint64_t live_bytes = live_pages * page_bytes;
     uint64_t least_bytes = live_bytes ? live_bytes - page_bytes : 0;
     uint64_t next_bytes = live_bytes;
     while (enough_bytes > least_bytes + page_bytes) {

@@ -100,13 +100,16 @@ static bool add_free(struct maker *maker, const struct vpmm_trace_item *item,
                      struct vpmm_tape_op *op)
 {
     const struct vpmm_trace_entry *entry = &item->entry;
+    maker->tape.n_unmatched += !item->is_known || item->is_made_up;
+    /* Where it failed, the block at that address is still live. */
+    if (!item->is_known)
+        return true;
     uint32_t *number = vpmm_numbers_at(&maker->live, entry->address);
     if (!number)
         return false;
-    maker->tape.n_unmatched += !item->is_known || item->is_made_up;
     op->object = *number;
     *number = VPMM_NUMBER_NONE;
-    if (!item->is_known || op->object == VPMM_NUMBER_NONE || op->object == SKIPPED)
+    if (op->object == VPMM_NUMBER_NONE || op->object == SKIPPED)
         return true;
     op->kind = VPMM_TAPE_FREE;
     op->is_sync = !(entry->flags & VPMM_TRACE_IS_ASYNC);
@@ -141,13 +144,34 @@ static bool add_item(struct maker *maker, const struct vpmm_trace_item *item)
     return find_stream(maker, entry->stream, &op.stream) && add(maker, &op);
 }
 
+static enum vpmm_status find_live_peak(struct vpmm_tape *tape)
+{
+    uint64_t live_bytes = 0;
+    uint64_t *bytes = calloc((size_t)tape->n_allocations + 1, sizeof *bytes);
+    if (!bytes)
+        return VPMM_NO_METADATA;
+    for (size_t i = 0; i < tape->n_ops; i++) {
+        const struct vpmm_tape_op *op = &tape->ops[i];
+        if (op->kind == VPMM_TAPE_FREE)
+            live_bytes -= bytes[op->object];
+        if (op->kind != VPMM_TAPE_MALLOC)
+            continue;
+        bytes[op->object] = op->amount;
+        live_bytes += op->amount;
+        if (live_bytes > tape->live_peak_bytes)
+            tape->live_peak_bytes = live_bytes;
+    }
+    free(bytes);
+    return VPMM_OK;
+}
+
 static enum vpmm_status read_items(struct maker *maker, const struct vpmm_tape_source *source)
 {
     struct vpmm_trace_item item;
     while (source->next(source->self, &item))
         if (!add_item(maker, &item))
             return VPMM_NO_METADATA;
-    return vpmm_tape_live_peak(&maker->tape, 1, &maker->tape.live_peak_bytes);
+    return find_live_peak(&maker->tape);
 }
 
 enum vpmm_status vpmm_tape_read(const struct vpmm_tape_source *source,
@@ -170,27 +194,4 @@ void vpmm_tape_finish(struct vpmm_tape *tape)
     free(tape->ops);
     free(tape->streams);
     memset(tape, 0, sizeof *tape);
-}
-
-enum vpmm_status vpmm_tape_live_peak(const struct vpmm_tape *tape, uint64_t page_bytes,
-                                     uint64_t *bytes_out)
-{
-    uint64_t live_pages = 0, peak_pages = 0;
-    uint64_t *pages = calloc((size_t)tape->n_allocations + 1, sizeof *pages);
-    if (!pages)
-        return VPMM_NO_METADATA;
-    for (size_t i = 0; i < tape->n_ops; i++) {
-        const struct vpmm_tape_op *op = &tape->ops[i];
-        if (op->kind == VPMM_TAPE_FREE)
-            live_pages -= pages[op->object];
-        if (op->kind != VPMM_TAPE_MALLOC)
-            continue;
-        pages[op->object] = op->amount / page_bytes + (op->amount % page_bytes != 0);
-        live_pages += pages[op->object];
-        if (live_pages > peak_pages)
-            peak_pages = live_pages;
-    }
-    free(pages);
-    *bytes_out = peak_pages * page_bytes;
-    return VPMM_OK;
 }

@@ -59,8 +59,4 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_tape_read(const struct vpmm_tape_source *s
                                                 struct vpmm_tape *tape_out);
 void vpmm_tape_finish(struct vpmm_tape *tape);
 
-/* The most that was live at once where each block takes whole pages; NO_METADATA. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_tape_live_peak(const struct vpmm_tape *tape,
-                                                     uint64_t page_bytes, uint64_t *bytes_out);
-
 #endif

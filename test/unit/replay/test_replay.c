@@ -143,9 +143,47 @@ static void test_one_long_call_is_the_longest_alone(void **state)
     vpmm_tape_finish(&tape);
 }
 
+/* Beside many small blocks that share a page, each of three streams frees 64 pages in turn. */
+static void test_blocks_that_share_pages_raise_no_limit(void **state)
+{
+    enum {
+        SMALL = 2000,
+        LARGE = 64,
+        STREAMS = 3
+    };
+    static struct vpmm_trace_item items[SMALL + 2 * LARGE * STREAMS];
+    struct vpmm_replay_options options;
+    char message[VPMM_REPLAY_MESSAGE_BYTES];
+    uint64_t limit_bytes = 0;
+    size_t n = 0;
+    (void)state;
+    for (uint64_t i = 0; i < SMALL; i++)
+        items[n++].entry = (struct vpmm_trace_entry){.kind = VPMM_TRACE_MALLOC,
+                                                     .address = 1000 + i,
+                                                     .bytes = 512,
+                                                     .flags = VPMM_TRACE_IS_ASYNC};
+    for (uint64_t i = 0; i < (uint64_t)2 * LARGE * STREAMS; i++)
+        items[n++].entry =
+            (struct vpmm_trace_entry){.kind = i / LARGE % 2 ? VPMM_TRACE_FREE : VPMM_TRACE_MALLOC,
+                                      .address = 1 + i % LARGE,
+                                      .bytes = 2 * MIB,
+                                      .stream = 1 + i / LARGE / 2,
+                                      .flags = VPMM_TRACE_IS_ASYNC};
+    for (size_t i = 0; i < n; i++)
+        items[i].is_known = true;
+    struct vpmm_tape tape = read_tape(items, n);
+    assert_int_equal(tape.live_peak_bytes, SMALL * 512 + LARGE * 2 * MIB);
+    vpmm_replay_options_init(&options);
+    options.lag_ns = 1000000;
+    assert_true(vpmm_replay_find_limit(&tape, &options, &limit_bytes, message));
+    assert_int_equal(limit_bytes, (1 + LARGE) * 2 * MIB);
+    vpmm_tape_finish(&tape);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks_that_share_pages_raise_no_limit),
         cmocka_unit_test(test_each_pass_has_its_own_figures),
         cmocka_unit_test(test_one_long_call_is_the_longest_alone),
         cmocka_unit_test(test_each_operation_of_each_pass_is_told),
