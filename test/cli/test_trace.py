@@ -149,6 +149,18 @@ class Refusals(Case):
         self.assertEqual((process.returncode, list(out.iterdir())), (1, []))
         self.assertRegex(process.stderr, rb"\Avpmm trace: .*long.csv: File too large\n\Z")
 
+    def test_a_limit_on_files_is_told_of_every_file(self):
+        """Of the copy of what a pipe gives, and of standard output."""
+        data = "".join(f"A,{0x1000 + 0x1000 * i:x},4096,0,{i},a\n" for i in range(50000)).encode()
+        plain = self.folder / "long.csv"
+        plain.write_bytes(data)
+        for words in (["trace", "summary", "-"], ["replay", "-"], ["trace", "convert", plain, "-o", "-", "--to", "csv"]):
+            with self.subTest(words), open(self.folder / "out", "wb") as out:
+                process = subprocess.run([arguments.program, *words], input=data, stdout=out, stderr=subprocess.PIPE, check=False,
+                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+                self.assertIn(process.returncode, (1, 2))
+                self.assertRegex(process.stderr, rb"\Avpmm \w+: standard (in|out)put: File too large\n\Z")
+
     def test_without_a_temporary_folder_there_is_another(self):
         process = subprocess.run([arguments.program, "trace", "convert", "-", "-o", "-", "--to", "vpmm"], input=b"A,40,4096,0,5,a\n",
                                  stdout=subprocess.PIPE, check=False, env={**os.environ, "TMPDIR": "/nowhere"})

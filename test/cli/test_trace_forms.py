@@ -71,6 +71,27 @@ class RoundTrips(Case):
         self.assertEqual(self.succeed("convert", squeezed, "-o", "-", "--to", "csv"), gzip.decompress(data))
 
 
+class LeftOut(Case):
+    """A block whose free is missing, and whose address is served again by a request that is left out."""
+
+    def requests(self, *words):
+        entries = [native.entry(native.MALLOC, 1, 0x1000, 4096, stream=7, flags=native.IS_ASYNC),
+                   native.entry(native.MALLOC, 2, 0x1000, 100, stream=7, flags=native.IS_ASYNC, device=1),
+                   native.entry(native.FREE, 3, 0x1000, 100, stream=7, flags=native.IS_ASYNC, device=1)]
+        source = native.write(self.folder / "x.vpmm", entries)
+        direct = requests_of(self.convert(source, "direct.csv", *words))
+        self.assertEqual(requests_of(self.convert(self.convert(source, "again.vpmm", *words), "again.csv")), direct)
+        return direct
+
+    def test_the_block_ends_there(self):
+        ended = ["A,1000,4096,7,1,a", "F,1000,,7,2,a"]
+        for words in (["--min-size", "1K"], ["--device", "0"]):
+            with self.subTest(words):
+                self.assertEqual(self.requests(*words), ended)
+        self.assertEqual(self.requests(), ended + ["A,1000,100,7,2,a", "F,1000,,7,3,a"])
+        self.assertEqual(self.requests("--device", "1"), ["A,1000,100,7,2,a", "F,1000,,7,3,a"])
+
+
 class Snapshot(Case):
     def replay(self, events):
         """What is live after the events, as memory_viz finds it; each block lies in a segment."""
@@ -123,6 +144,12 @@ class Snapshot(Case):
         for segment in snapshot["segments"]:
             by_device[segment["device"]] += 1
         self.assertEqual(by_device, {0: 14, 1: 13, 2: 13})
+
+    def test_a_request_for_nothing_is_none_that_failed(self):
+        log = self.folder / "x.log"
+        log.write_text("1,10:00:00.000000,allocate,0x0,0,0x0\n1,10:00:00.000001,allocate failure,0x0,9,0x0\n")
+        (oom,), = pickle.loads(self.convert(log, "x.pickle").read_bytes())["device_traces"]
+        self.assertEqual((oom["action"], oom["size"]), ("oom", 9))
 
     def test_the_viewer_can_compare_each_size(self):
         """What has more than 63 bits is no number to it, and it draws nothing at all."""

@@ -95,6 +95,17 @@ class Import(Case):
         self.assertEqual(again["live_peak"]["bytes"], first["live_peak"]["bytes"])
 
 
+    def test_times_of_some_events_alone(self):
+        first = {"action": "alloc", "addr": 64, "size": 8, "stream": 0}
+        for traces in ([[first, event("alloc", 1, 0x1000, 8)]], [[first], [event("alloc", 1, 0x1000, 8)]]):
+            line = self.refuse("summary", "-", data=pickle.dumps({"segments": [], "device_traces": traces}))
+            self.assertRegex(line, r"device \d: the times of its events are too far apart, or only some have one")
+
+    def test_times_as_far_apart_as_a_trace_can_tell(self):
+        events = [{"action": "alloc", "addr": us, "size": 8, "stream": 0, "time_us": us} for us in (5, 4 + (1 << 60) // 1000)]
+        self.assertEqual(self.csv({"segments": [], "device_traces": [events]})[1].split(",")[4], str((1 << 60) // 1000 - 1))
+
+
 class Hostile(Case):
     def refused(self, data):
         line = self.refuse("summary", "-", data=data)

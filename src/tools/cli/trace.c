@@ -114,19 +114,35 @@ static void tell_left_out(const struct vpmm_trace_left_out *left_out, enum vpmm_
         fputc('\n', stderr);
 }
 
+/* `freed` was made up because of the malloc behind it. Where that malloc is left out, nothing else
+ * tells a reader of the free, so it is written as one that was recorded. */
+static bool put_made_up(const struct conversion *conversion, struct vpmm_trace_writer *writer,
+                        struct vpmm_trace_item *freed, bool is_malloc_put)
+{
+    freed->is_made_up = is_malloc_put;
+    return !is_wanted(conversion, freed) || vpmm_trace_put(writer, freed);
+}
+
 /* 0, or the exit status after one line. */
 static int copy_items(const struct conversion *conversion, struct vpmm_trace_reader *reader,
                       struct vpmm_trace_writer *writer)
 {
     struct vpmm_progress progress;
-    struct vpmm_trace_item item;
-    bool is_written = true, is_any = false;
+    struct vpmm_trace_item item, freed;
+    bool is_written = true, is_any = false, has_freed = false;
     vpmm_progress_begin(&progress, "converting");
     while (is_written && vpmm_cli_trace_next(reader, &progress, &item)) {
-        if (!is_wanted(conversion, &item))
+        if (item.is_made_up) {
+            freed = item;
+            has_freed = true;
             continue;
-        is_any = true;
-        is_written = vpmm_trace_put(writer, &item);
+        }
+        bool is_put = is_wanted(conversion, &item);
+        if (has_freed)
+            is_written = put_made_up(conversion, writer, &freed, is_put);
+        has_freed = false;
+        is_any |= is_put;
+        is_written = is_written && (!is_put || vpmm_trace_put(writer, &item));
     }
     vpmm_progress_end(&progress);
     int status = is_written ? vpmm_cli_trace_check("trace", reader) : 0;
@@ -163,7 +179,6 @@ static void watch_signals(void)
 {
     if (!unfinished[0])
         return;
-    (void)signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < NUMBERS; i++) {
         if (signal(numbers[i], remove_unfinished) == SIG_IGN)
             (void)signal(numbers[i], SIG_IGN);

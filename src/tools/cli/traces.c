@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,8 @@ int vpmm_cli_trace_open(const char *command, const char *path, enum vpmm_trace_f
     char message[MESSAGE_ROOM];
     if (!*path)
         return vpmm_cli_wrong(command, "the name of FILE is empty");
+    /* A file that may not grow further is told as one that cannot be written: by an error. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     bool is_input = strcmp(path, "-") == 0;
     const char *name = is_input ? "standard input" : path;
     int given = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);

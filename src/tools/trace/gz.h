@@ -47,6 +47,7 @@ enum {
 #    define gzflush(file, how) vpmm_plain_flush(file)
 #    define gzrewind vpmm_plain_rewind
 #    define gzoffset vpmm_plain_offset
+#    define gztell vpmm_plain_offset
 #    define gzeof vpmm_plain_is_at_end
 #    define gzdirect vpmm_plain_is_plain
 #    define gzerror vpmm_plain_error

@@ -267,6 +267,7 @@ bool vpmm_trace_input_line(struct vpmm_trace_input *input, const char **complain
     char *line = input->line;
     *complaint_out = NULL;
     input->line_number++;
+    z_off_t begin = gztell(input->text);
     if (!gzgets(input->text, line, VPMM_TRACE_LINE_ROOM)) {
         *complaint_out = complaint_of(input);
         return false;
@@ -275,10 +276,13 @@ bool vpmm_trace_input_line(struct vpmm_trace_input *input, const char **complain
     bool is_whole = length > 0 && line[length - 1] == '\n';
     if (!is_whole && (*complaint_out = complaint_of(input)))
         return false;
-    if (!is_whole && !gzeof(input->text)) {
-        *complaint_out = length == VPMM_TRACE_LINE_ROOM - 1 ? "the line is too long" : "not text";
+    /* With a NUL in it a line is longer than its text. */
+    if ((size_t)(gztell(input->text) - begin) != length)
+        *complaint_out = "not text";
+    else if (!is_whole && !gzeof(input->text))
+        *complaint_out = "the line is too long";
+    if (*complaint_out)
         return false;
-    }
     if (is_whole)
         length--;
     if (length > 0 && line[length - 1] == '\r')

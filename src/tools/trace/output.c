@@ -80,14 +80,20 @@ static int open_named(struct vpmm_trace_output *output, const char *path)
     if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
         return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     memcpy(output->path, path, strlen(path) + 1);
-    /* A link stays one: the file that it leads to may be what is read just now. One of /proc may
-     * lead to a file without a name. */
+    /* A link stays one: the file that it leads to may be what is read just now. */
     bool is_link = lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
-    bool is_beyond = is_link && !realpath(path, output->path);
-    if (!is_beyond)
+    if (!is_link || realpath(path, output->path))
         return open_beside(output);
-    output->path[0] = '\0';
-    return open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    /* It leads to a file that is not there, whose name is known once it is; or, in /proc, to one
+     * without a name. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || !realpath(path, output->path)) {
+        output->path[0] = '\0';
+        return fd;
+    }
+    close(fd);
+    unlink(output->path);
+    return open_beside(output);
 }
 
 bool vpmm_trace_output_open(struct vpmm_trace_output *output, const char *path)

@@ -8,6 +8,8 @@
 
 #define FIELDS 6
 #define DAY_US 86400000000u
+/* A thread may write its line so long after it took the time, behind lines of other threads. */
+#define LATE_US 60000000u
 
 static bool begin(struct vpmm_trace_reader *reader)
 {
@@ -48,7 +50,8 @@ static bool read_clock(const char *text, uint64_t *us_out, bool *is_of_day_out)
     return true;
 }
 
-/* Times count from the first line. The day turns where the clock falls by more than half of one. */
+/* Times count from the first line. The day turns where the clock falls by more than half of one. A
+ * line of the evening that comes after midnight is late, and gets the time of the one before. */
 static const char *read_time(struct vpmm_trace_reader *reader, const char *text,
                              struct vpmm_trace_item *item)
 {
@@ -65,6 +68,8 @@ static const char *read_time(struct vpmm_trace_reader *reader, const char *text,
     if (is_of_day && us + DAY_US / 2 < reader->us) {
         reader->days++;
         us += DAY_US;
+    } else if (is_of_day && reader->days && us > reader->us + DAY_US - LATE_US) {
+        us -= DAY_US;
     }
     if (us > reader->us)
         reader->us = us;

@@ -180,7 +180,9 @@ static void put(struct vpmm_trace_writer *writer, const struct vpmm_trace_item *
         return;
     }
     if (!item->is_known) {
-        put_event(writer, item, W_oom);
+        /* A request for no bytes gets no address either, but did not fail. */
+        if (entry->flags & VPMM_TRACE_IS_FAILED)
+            put_event(writer, item, W_oom);
         return;
     }
     const struct vpmm_live_block block = {.address = entry->address,

@@ -100,6 +100,20 @@ static void test_a_line_that_is_too_long_is_named(void **state)
     vpmm_trace_close(reader);
 }
 
+static void test_a_line_with_a_nul_is_no_text(void **state)
+{
+    static const char text[] = "A,30,1,0,1,a\nF,30,,0,2,a\0b\n";
+    (void)state;
+    for (size_t n = sizeof text - 1; n > sizeof text - 4; n--) {
+        int fd = file_make();
+        file_write(fd, 0, text, n);
+        struct vpmm_trace_reader *reader = file_open(fd, VPMM_TRACE_FORM_UNKNOWN);
+        file_next(reader);
+        file_end(reader, "line 2: not text");
+        vpmm_trace_close(reader);
+    }
+}
+
 static int compressed(const char *text, size_t cut)
 {
     unsigned char bytes[4096];
@@ -157,6 +171,24 @@ static void test_rmm_items_are_as_they_stand(void **state)
     assert_true(item.entry.flags & VPMM_TRACE_IS_FAILED);
     assert_int_equal(item.moment_ns, 1000002000);
     assert_false(file_next(reader).is_known);
+    file_end(reader, NULL);
+    vpmm_trace_close(reader);
+}
+
+/* Of another thread, with the time before midnight: the day does not turn again. */
+static void test_a_late_line_of_rmm_at_midnight_is_of_no_day_to_come(void **state)
+{
+    struct vpmm_trace_reader *reader =
+        file_open(file_of_text("1,23:59:59.000000,allocate,0x1,2,0x0\n"
+                               "1,00:00:00.000010,allocate,0x2,2,0x0\n"
+                               "2,23:59:59.999999,allocate,0x3,2,0x0\n"
+                               "1,00:00:00.000020,allocate,0x4,2,0x0\n"),
+                  VPMM_TRACE_FORM_RMM);
+    (void)state;
+    assert_int_equal(file_next(reader).moment_ns, 0);
+    assert_int_equal(file_next(reader).moment_ns, 1000010000);
+    assert_int_equal(file_next(reader).moment_ns, 1000010000);
+    assert_int_equal(file_next(reader).moment_ns, 1000020000);
     file_end(reader, NULL);
     vpmm_trace_close(reader);
 }
@@ -280,8 +312,10 @@ int main(void)
         cmocka_unit_test(test_time_never_falls),
         cmocka_unit_test(test_a_bad_line_is_named),
         cmocka_unit_test(test_a_line_that_is_too_long_is_named),
+        cmocka_unit_test(test_a_line_with_a_nul_is_no_text),
         cmocka_unit_test(test_compressed_lines_are_read_and_a_cut_is_told),
         cmocka_unit_test(test_rmm_items_are_as_they_stand),
+        cmocka_unit_test(test_a_late_line_of_rmm_at_midnight_is_of_no_day_to_come),
         cmocka_unit_test(test_rmm_frees_of_nothing_are_nothing),
         cmocka_unit_test(test_rmm_times_are_not_years_apart),
         cmocka_unit_test(test_more_than_an_address_space_is_not_live),

@@ -121,6 +121,26 @@ static void test_a_link_leads_to_what_is_replaced_when_it_is_complete(void **sta
     assert_int_equal(n_files(), 1);
 }
 
+static void test_a_link_may_lead_to_a_file_that_is_not_there(void **state)
+{
+    char message[256], link[sizeof path];
+    struct stat facts;
+    (void)state;
+    unlink(path);
+    snprintf(link, sizeof link, "%s/link.csv", folder);
+    assert_int_equal(symlink("out.csv", link), 0);
+    struct vpmm_trace_writer *writer = begin_at(link, VPMM_TRACE_FORM_CSV);
+    put(writer, item(VPMM_TRACE_MALLOC, 64, true));
+    vpmm_trace_abandon(writer);
+    assert_int_equal(n_files(), 1);
+    writer = begin_at(link, VPMM_TRACE_FORM_CSV);
+    put(writer, item(VPMM_TRACE_MALLOC, 64, true));
+    assert_int_equal(vpmm_trace_finish(writer, message), VPMM_OK);
+    expect_text("A,40,8,0,0,s\n");
+    assert_true(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    unlink(link);
+}
+
 static void test_what_a_form_has_no_place_for_is_counted(void **state)
 {
     static const struct {
@@ -275,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_file_is_there_when_it_is_complete),
         cmocka_unit_test(test_a_link_leads_to_what_is_replaced_when_it_is_complete),
+        cmocka_unit_test(test_a_link_may_lead_to_a_file_that_is_not_there),
         cmocka_unit_test(test_what_a_form_has_no_place_for_is_counted),
         cmocka_unit_test(test_a_full_disk_is_told_and_leaves_nothing),
         cmocka_unit_test(test_the_order_of_threads_at_one_time_is_kept),

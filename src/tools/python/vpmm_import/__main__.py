@@ -23,6 +23,9 @@ from spool import Event, Spool  # noqa: E402
 MEMORY_LEAST = 1 << 29
 MEMORY_A_BYTE = 16
 
+# After the first event, whatever it is: a trace counts fewer than 2^60 nanoseconds.
+US_MOST = (1 << 60) // 1000 - 1
+
 # Action: kinds of entries and their flags.
 ENTRIES = {ALLOC: ([native.MALLOC], native.IS_ASYNC), OOM: ([native.MALLOC], native.IS_ASYNC | native.IS_FAILED),
            FREE_REQUESTED: ([native.FREE], native.IS_ASYNC), FREE_COMPLETED: ([native.FREE], native.IS_ASYNC),
@@ -63,6 +66,8 @@ def write(devices: Dict[int, Device], file: BinaryIO) -> None:
             continue
         if action == FREE_REQUESTED:
             requested[number].add(address)
+        if us - start_us > US_MOST:
+            raise NotSnapshot(f"device {number}: the times of its events are too far apart, or only some have one")
         kinds, flags = ENTRIES[action]
         for kind in kinds:
             writer.add(kind, us - start_us, address, n_bytes, stream, number, flags)
