@@ -38,6 +38,41 @@ class Words(plotted.Case):
         self.assert_refused(result, 2, "a?[2Jb")
 
 
+    def test_names_that_begin_with_a_hyphen(self):
+        """Also where the command for traces has to convert the file."""
+        for name in "-x.csv", "-":
+            (self.folder / name).write_text(f"A,1000,{8 * MIB},5,100,a\nF,1000,,5,300,a\n")
+            self.started("x.html", f"./{name}", cwd=self.folder, stdin=subprocess.DEVNULL)
+
+
+class Output(plotted.Case):
+    def test_what_is_replaced_keeps_its_rights_and_its_links(self):
+        real, link = self.folder / "real.svg", self.folder / "link.svg"
+        link.symlink_to("real.svg")
+        self.plot("link.svg", self.trace)
+        mask = os.umask(0)
+        os.umask(mask)
+        self.assertEqual(real.stat().st_mode & 0o777, 0o666 & ~mask)
+        drawn = real.read_bytes()
+        real.write_bytes(b"")
+        real.chmod(0o640)
+        self.plot("link.svg", self.trace)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual((real.read_bytes(), real.stat().st_mode & 0o777), (drawn, 0o640))
+        self.assertEqual(len(list(self.folder.iterdir())), 3)
+
+    def test_a_pipe_is_written_to(self):
+        pipe = self.folder / "pipe.svg"
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+            self.addCleanup(reader.kill)
+            self.plot("pipe.svg", self.trace)
+            if not pipe.is_fifo():
+                reader.kill()
+            self.assertIn(b"<svg", reader.communicate()[0])
+        self.assertTrue(pipe.is_fifo())
+
+
 class Silence(plotted.Case):
     def test_matplotlib_says_nothing_of_its_cache(self):
         """Where it can keep none, and where it makes one and that takes long: its timer for that is over at once."""

@@ -72,20 +72,35 @@ def picture(chosen: options.Options, vpmm: Path) -> bytes:
                                       chosen.width_px, chosen.height_px, chosen.dpi, chosen.form == ".svg"), views)
 
 
-def write(path: Path, content: bytes) -> None:
-    """All of it or nothing."""
+def rights_at(path: Path) -> int:
+    """Those of the file that is replaced, or those that a new file gets."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def replace(path: Path, content: bytes) -> None:
+    """All of it or nothing. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=".vpmm-plot-", dir=path.parent)
     try:
-        handle, name = tempfile.mkstemp(prefix=".vpmm-plot-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, rights_at(path))
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def write(path: Path, content: bytes) -> None:
+    """A link stays one, and so does a pipe."""
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            replace(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise Failure(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -127,8 +127,10 @@ def read_native(path: Path, label: str) -> Trace:
 
 def convert(path: Path, vpmm: Path, to: Path) -> None:
     """By `vpmm trace convert`, whose last words are ours where it fails."""
+    # A Path loses the ./ before a hyphen, without which the command takes the name for an option or for standard input.
+    name = f"./{path}" if str(path).startswith("-") else str(path)
     try:
-        done = subprocess.run([str(vpmm), "trace", "convert", str(path), "--to", "vpmm", "-o", str(to)],
+        done = subprocess.run([str(vpmm), "trace", "convert", name, "--to", "vpmm", "-o", str(to)],
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     except OSError as error:
         raise Failure(f"{path}: {vpmm} cannot be started to convert it: {error.strerror}") from error
