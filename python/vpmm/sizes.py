@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Byte counts as people write them."""
 import re
+from fractions import Fraction
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 LIMIT = 1 << 64  # what the C interface has no number for
@@ -13,7 +14,7 @@ def parse_bytes(size):
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", size, re.IGNORECASE) if isinstance(size, str) \
         else None
-    value = float(match[1]) * UNITS[match[2].lower()] if match else LIMIT
+    value = Fraction(match[1]) * UNITS[match[2].lower()] if match else LIMIT
     if value >= LIMIT:
         raise ValueError(f"{size!r} is no number of bytes: write 24GiB, 512MiB or a whole number")
     return int(value)

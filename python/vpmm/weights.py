@@ -2,6 +2,7 @@
 """An object of weights, as include/vpmm/vpmm.h has it, with exceptions for results. It knows neither torch nor models:
 streams are numbers (CUstream), weights are names and sizes, addresses are numbers."""
 import ctypes
+import os
 from ctypes import byref
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ class Weights:
         """Opens a safetensors file: its number, and its tensors by name."""
         number = ctypes.c_uint32()
         self._message.value = b""
-        self._call("open", str(path).encode(), byref(number))
+        self._call("open", os.fsencode(path), byref(number))
         if self._message.value:
             self.staged.append(self._message.value.decode(errors="replace"))
         found, tensor = {}, native.sized(native.Tensor)

@@ -19,7 +19,8 @@ def setUpModule():
 class Parts(unittest.TestCase):
     def test_sizes(self):
         import vpmm
-        for text, value in (("24GiB", 24 << 30), ("1.5 mb", 3 << 19), (7, 7), ("0", 0), ("2T", 2 << 40)):
+        for text, value in (("24GiB", 24 << 30), ("1.5 mb", 3 << 19), (7, 7), ("0", 0), ("2T", 2 << 40),
+                            (str((1 << 53) + 1), (1 << 53) + 1), (str((1 << 64) - 1), (1 << 64) - 1)):
             self.assertEqual(vpmm.parse_bytes(text), value)
         for wrong in ("", "GiB", "-1", -1, "1e3", None, True, "5 apples", 1 << 64, "16777216T", "9" * 400):
             with self.assertRaises(ValueError):
@@ -125,8 +126,8 @@ class Parts(unittest.TestCase):
 
 
 class OnADevice(unittest.TestCase):
-    def play(self, budget, *requests, preload=True, **more):
-        path = weights.model("package", [3 << 20, 5 << 20, 7, 4 << 20, (6 << 20) + 1])
+    def play(self, budget, *requests, preload=True, name="package", **more):
+        path = weights.model(name, [3 << 20, 5 << 20, 7, 4 << 20, (6 << 20) + 1])
         if preload:
             more["LD_PRELOAD"] = rig.options.shared_library
         done = rig.call(sys.executable, "-B", os.path.join(rig.HERE, "programs", "package.py"), path, budget, *requests,
@@ -143,6 +144,9 @@ class OnADevice(unittest.TestCase):
             "refused: layers.1.weight: it is used where the recorded order has layers.0.weight",
             "yields 0 resident 6",
             "passes 4 held True"])
+
+    def test_a_name_that_is_no_text(self):
+        self.assertIn("passes 4 held True", self.play("14MiB", name=os.fsdecode(b"of bytes \xff")))
 
     def test_limit(self):
         """What weights hold is not there for the pool, and what the pool holds is not there for weights."""
