@@ -219,6 +219,13 @@ static const struct op *first_undone(struct op **ops, size_t n)
     return NULL;
 }
 
+/* Of a thread that is cancelled while it waits: it leaves the call as any other does. */
+static void leave_call(void *lock)
+{
+    pthread_mutex_unlock(lock);
+    call_show();
+}
+
 void moved_wait(struct sim *sim)
 {
     struct timespec until;
@@ -228,7 +235,9 @@ void moved_wait(struct sim *sim)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
+    pthread_cleanup_push(leave_call, &sim->lock);
     pthread_cond_timedwait(&sim->moved, &sim->lock, &until);
+    pthread_cleanup_pop(0);
 }
 
 static CUresult errors_of(struct op **ops, size_t n)

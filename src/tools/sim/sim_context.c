@@ -77,11 +77,30 @@ static void context_close(struct sim *sim, struct context *context)
         object_retire(sim, context->handle);
 }
 
+struct end {
+    struct sim *sim;
+    struct context *context;
+};
+
+/* Of a thread that is cancelled while it waits. */
+static void give_up(void *self)
+{
+    struct end *end = self;
+    pthread_mutex_lock(&end->sim->lock);
+    end->context->ending = false;
+    pthread_cond_broadcast(&end->sim->moved);
+    pthread_mutex_unlock(&end->sim->lock);
+}
+
 CUresult context_end(struct sim *sim, struct context *context)
 {
+    struct end end = {sim, context};
+    CUresult result;
     capture_abandon(sim, context, NULL);
     context->ending = true;
-    CUresult result = op_wait_context(sim, context);
+    pthread_cleanup_push(give_up, &end);
+    result = op_wait_context(sim, context);
+    pthread_cleanup_pop(0);
     context->ending = false;
     pthread_cond_broadcast(&sim->moved);
     if (!context->alive)
