@@ -30,6 +30,22 @@ class Threads(unittest.TestCase):
         self.assertEqual(ours.output.splitlines(), ["malloc 0", "free 0", "cancelled 1", "free 0", "destroy 0"])
         self.assertEqual(ours.errors.splitlines(), ["malloc pool"] * 2)
 
+    def test_a_thread_that_is_cancelled_while_it_waits_keeps_no_mark(self):
+        for scene in "cancelled_wait", "cancelled_busy_wait", "cancelled_wait_per_thread":
+            with self.subTest(scene=scene):
+                bare = harness.run_simulated(self.path(), scene, preload=[], timeout=60)
+                ours = harness.run_simulated(self.path(), scene, timeout=60)
+                self.assertEqual((ours.status, ours.output), (0, bare.output), ours.errors)
+                self.assertEqual(ours.output.splitlines(),
+                                 ["freed at the end 0", "cancelled 1", "synchronize 0", "destroy 0"])
+                self.assertEqual(ours.errors.splitlines(), ["malloc pool", "async pool"])
+
+    def test_a_context_whose_destruction_is_cancelled_goes_on(self):
+        ours = harness.run_simulated(self.path(), "cancelled_destroy", VPMM_SIM_BYTES="256M", timeout=60)
+        self.assertEqual(ours.status, 0, ours.errors)
+        self.assertEqual(ours.output.splitlines(), ["cancelled 1", "free 0", "destroy 0"])
+        self.assertEqual(ours.errors.splitlines(), ["malloc pool"] * 2)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -4,6 +4,7 @@
  * threshold that the program set. A blocking stream is idle only when the mark of its last
  * allocation or free is complete, too. Must not make the program wait for more than that. */
 #include "order/order_program.h"
+#include "preload/cancel.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/wrap_stream.h"
@@ -93,14 +94,35 @@ static void begin_wait(vpmm_stream_handle stream, struct wait *wait_out)
     vpmm_leave();
 }
 
-static CUresult end_wait(const struct wait *wait, CUresult result)
+/* Waits for the mark too, where the original's answer is that the stream is idle. */
+static void end_wait(const struct wait *wait, CUresult result)
 {
-    struct vpmm_router *router = wait->is_held ? vpmm_enter() : NULL;
-    if (router) {
-        vpmm_order_mark_await(vpmm_router_order(router), &wait->mark, result == CUDA_SUCCESS);
-        vpmm_leave();
-    }
-    return over(&wait->proof, true, result);
+    struct vpmm_router *router = vpmm_enter();
+    if (!router)
+        return;
+    vpmm_order_mark_await(vpmm_router_order(router), &wait->mark, result == CUDA_SUCCESS);
+    vpmm_leave();
+}
+
+/* Of a thread that ends in one of the two waits, maybe inside us: its context could not be
+ * destroyed before the mark is given back. */
+static void abandon_wait(void *self)
+{
+    const struct wait *wait = self;
+    struct vpmm_order *order = vpmm_order_present();
+    vpmm_leave();
+    if (order)
+        vpmm_order_mark_await(order, &wait->mark, false);
+}
+
+static CUresult wait_marked(cuStreamSynchronize_fn *original, CUstream stream, struct wait *wait)
+{
+    CUresult result;
+    VPMM_UNDO_IF_CANCELLED(abandon_wait, wait, {
+        result = original(stream);
+        end_wait(wait, result);
+    });
+    return result;
 }
 
 /* After a wait that proves nothing. */
@@ -114,22 +136,28 @@ static CUresult waited(CUresult result)
     return result;
 }
 
-CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
+static VPMM_INLINE CUresult wait_for_stream(enum vpmm_api api, CUstream stream,
+                                            vpmm_stream_handle null_stream)
 {
     struct wait wait;
+    cuStreamSynchronize_fn *original = (cuStreamSynchronize_fn *)vpmm_original_at(api);
+    if (!original)
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (is_quiet())
-        return waited(VPMM_ORIGINAL(cuStreamSynchronize, stream));
-    begin_wait(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &wait);
-    return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize, stream));
+        return waited(original(stream));
+    begin_wait(vpmm_stream_of(stream, null_stream), &wait);
+    CUresult result = wait.is_held ? wait_marked(original, stream, &wait) : original(stream);
+    return over(&wait.proof, true, result);
+}
+
+CUresult vpmm_wrap_cuStreamSynchronize(CUstream stream)
+{
+    return wait_for_stream(VPMM_API_cuStreamSynchronize, stream, VPMM_STREAM_LEGACY);
 }
 
 CUresult vpmm_wrap_cuStreamSynchronize_ptsz(CUstream stream)
 {
-    struct wait wait;
-    if (is_quiet())
-        return waited(VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
-    begin_wait(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &wait);
-    return end_wait(&wait, VPMM_ORIGINAL(cuStreamSynchronize_ptsz, stream));
+    return wait_for_stream(VPMM_API_cuStreamSynchronize_ptsz, stream, VPMM_STREAM_PER_THREAD);
 }
 
 /* False: a mark is not complete. */

@@ -2,6 +2,7 @@
 /* The wrappers around the birth and death of contexts: the originals do the work, the router hears
  * of it before and after. The thread must not count as inside us during the original call, but only
  * while we tell the router. */
+#include "preload/cancel.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/relief.h"
@@ -112,6 +113,15 @@ static void left(const struct vpmm_departure *departure, bool destroyed)
     vpmm_leave();
 }
 
+/* Of a thread that ends in the call: others wait for what becomes of the context. */
+static void stays(void *departure)
+{
+    left(departure, false);
+}
+
+/* A call that waits for all work of the context that it destroys. */
+#define DEPART(departure, result, call) VPMM_UNDO_IF_CANCELLED(stays, departure, (result) = (call);)
+
 static bool is_primary(CUcontext context)
 {
     for (int device = 0; device < VPMM_DEVICES_MAX; device++)
@@ -124,7 +134,8 @@ static bool is_primary(CUcontext context)
 CUresult vpmm_wrap_cuCtxDestroy(CUcontext context)
 {
     struct vpmm_departure departure = leaves(context, !is_primary(context));
-    CUresult result = VPMM_ORIGINAL(cuCtxDestroy, context);
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDestroy, context));
     left(&departure, result == CUDA_SUCCESS);
     return result;
 }
@@ -132,7 +143,8 @@ CUresult vpmm_wrap_cuCtxDestroy(CUcontext context)
 CUresult vpmm_wrap_cuCtxDestroy_v2(CUcontext context)
 {
     struct vpmm_departure departure = leaves(context, !is_primary(context));
-    CUresult result = VPMM_ORIGINAL(cuCtxDestroy_v2, context);
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDestroy_v2, context));
     left(&departure, result == CUDA_SUCCESS);
     return result;
 }
@@ -141,7 +153,8 @@ CUresult vpmm_wrap_cuCtxDestroy_v2(CUcontext context)
 CUresult vpmm_wrap_cuCtxDetach(CUcontext context)
 {
     struct vpmm_departure departure = leaves(context, false);
-    CUresult result = VPMM_ORIGINAL(cuCtxDetach, context);
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDetach, context));
     left(&departure, false);
     return result;
 }
@@ -159,7 +172,8 @@ static bool is_active(CUdevice device)
 CUresult vpmm_wrap_cuDevicePrimaryCtxReset(CUdevice device)
 {
     struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
-    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxReset, device);
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxReset, device));
     left(&departure, result == CUDA_SUCCESS);
     return result;
 }
@@ -167,7 +181,8 @@ CUresult vpmm_wrap_cuDevicePrimaryCtxReset(CUdevice device)
 CUresult vpmm_wrap_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
-    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxReset_v2, device);
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxReset_v2, device));
     left(&departure, result == CUDA_SUCCESS);
     return result;
 }
@@ -190,13 +205,17 @@ static CUresult reference_left(CUdevice device, const struct vpmm_departure *dep
 CUresult vpmm_wrap_cuDevicePrimaryCtxRelease(CUdevice device)
 {
     struct vpmm_departure departure = reference_leaves(device);
-    return reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease, device));
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease, device));
+    return reference_left(device, &departure, result);
 }
 
 CUresult vpmm_wrap_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     struct vpmm_departure departure = reference_leaves(device);
-    return reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
+    return reference_left(device, &departure, result);
 }
 
 /* The device of `context`, or -1. Not asked of src/lib/order, which would remember a green context
@@ -238,15 +257,21 @@ CUresult vpmm_wrap_cuGreenCtxCreate(void **green_out, void *description, CUdevic
     return result;
 }
 
+static int device_of_green(void *green)
+{
+    CUcontext context;
+    bool is_known = green && VPMM_ORIGINAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS;
+    return is_known ? device_of(context) : -1;
+}
+
 /* It owns no memory. */
 CUresult vpmm_wrap_cuGreenCtxDestroy(void *green)
 {
-    CUcontext context;
-    int device = -1;
-    if (green && VPMM_ORIGINAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS)
-        device = device_of(context);
+    const int device = device_of_green(green);
     struct vpmm_departure departure = reference_leaves(device);
-    return reference_left(device, &departure, VPMM_ORIGINAL(cuGreenCtxDestroy, green));
+    CUresult result;
+    DEPART(&departure, result, VPMM_ORIGINAL(cuGreenCtxDestroy, green));
+    return reference_left(device, &departure, result);
 }
 
 /* ---- peers ---- */

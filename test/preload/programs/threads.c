@@ -115,8 +115,119 @@ static void scene_cancelled(void)
     tell("destroy", cuCtxDestroy(second));
 }
 
+/* ---- a thread that is cancelled while it waits for a stream or a context ---- */
+
+/* Newer headers declare it for programs that are built for per-thread default streams. */
+CUresult cuStreamSynchronize_ptsz(CUstream stream);
+
+static CUstream blocking;
+static bool is_per_thread;
+
+static void free_ordered(void *none)
+{
+    (void)none;
+    tell("freed at the end", cuMemFreeAsync(ordered, stream));
+}
+
+/* Its allocation on the stream comes after what the legacy stream does. */
+static void *wait_for_stream(void *none)
+{
+    CUdeviceptr p;
+    must(cuCtxSetCurrent(context));
+    must(cuMemAllocAsync(&p, 8 * MIB, is_per_thread ? CU_STREAM_PER_THREAD : blocking));
+    must(cuMemFreeAsync(p, is_per_thread ? CU_STREAM_PER_THREAD : blocking));
+    pthread_cleanup_push(free_ordered, NULL);
+    atomic_store(&has_begun, 1);
+    must(is_per_thread ? cuStreamSynchronize_ptsz(NULL) : cuStreamSynchronize(blocking));
+    pthread_cleanup_pop(0);
+    return none;
+}
+
+static void *destroy_context(void *none)
+{
+    atomic_store(&has_begun, 1);
+    must(cuCtxDestroy(context));
+    return none;
+}
+
+static void cancel_in(void *(*call)(void *))
+{
+    pthread_t thread;
+    void *result = NULL;
+    if (pthread_create(&thread, NULL, call, NULL) != 0)
+        exit(1);
+    while (!atomic_load(&has_begun))
+        (void)sched_yield();
+    (void)pthread_cancel(thread);
+    (void)pthread_join(thread, &result);
+    printf("cancelled %d\n", result == PTHREAD_CANCELED);
+}
+
+/* Nothing that it waits for ends before it does. */
+static void cancel_in_wait(bool is_busy)
+{
+    must(cuCtxCreate_v2(&context, 0, 0));
+    must(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    must(cuMemAllocAsync(&ordered, 8 * MIB, stream));
+    whose("async", ordered);
+    must(cuStreamSynchronize(stream));
+    struct vpmm_sim_spin *legacy = vpmm_sim_spin(NULL, false, 0, 0, 0);
+    struct vpmm_sim_spin *own = is_busy ? vpmm_sim_spin(blocking, false, 0, 0, 0) : NULL;
+    cancel_in(wait_for_stream);
+    vpmm_sim_spin_release(legacy);
+    if (own)
+        vpmm_sim_spin_release(own);
+    tell("synchronize", cuStreamSynchronize(blocking));
+    tell("destroy", cuCtxDestroy(context));
+}
+
+static void scene_cancelled_wait(void)
+{
+    cancel_in_wait(false);
+}
+
+static void scene_cancelled_busy_wait(void)
+{
+    cancel_in_wait(true);
+}
+
+static void scene_cancelled_wait_per_thread(void)
+{
+    is_per_thread = true;
+    cancel_in_wait(false);
+}
+
+/* The context goes on, and so does what is pending in it. */
+static void scene_cancelled_destroy(void)
+{
+    CUdeviceptr much = 0;
+    must(cuCtxCreate_v2(&context, 0, 0));
+    must(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    must(cuMemAlloc(&much, 200 * MIB));
+    struct vpmm_sim_spin *spin = vpmm_sim_spin(other, false, 0, 0, 0);
+    must(cuMemFree(much));
+    cancel_in(destroy_context);
+    vpmm_sim_spin_release(spin);
+    must(cuMemAlloc(&much, 200 * MIB));
+    whose("malloc", much);
+    tell("free", cuMemFree(much));
+    tell("destroy", cuCtxDestroy(context));
+}
+
 int main(int n, char **arguments)
 {
+    static const struct {
+        const char *name;
+        void (*play)(void);
+    } scenes[] = {
+        {"host_function", scene_host_function},
+        {"cancelled", scene_cancelled},
+        {"cancelled_wait", scene_cancelled_wait},
+        {"cancelled_busy_wait", scene_cancelled_busy_wait},
+        {"cancelled_wait_per_thread", scene_cancelled_wait_per_thread},
+        {"cancelled_destroy", scene_cancelled_destroy},
+    };
     must(cuInit(0));
     must(cuDevicePrimaryCtxRetain(&context, 0));
     must(cuCtxSetCurrent(context));
@@ -124,9 +235,8 @@ int main(int n, char **arguments)
     must(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     must(cuMemAlloc(&plain, 4 * MIB));
     whose("malloc", plain);
-    if (n > 1 && strcmp(arguments[1], "host_function") == 0)
-        scene_host_function();
-    if (n > 1 && strcmp(arguments[1], "cancelled") == 0)
-        scene_cancelled();
+    for (size_t i = 0; n > 1 && i < sizeof scenes / sizeof *scenes; i++)
+        if (strcmp(arguments[1], scenes[i].name) == 0)
+            scenes[i].play();
     return 0;
 }
