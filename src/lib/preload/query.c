@@ -113,7 +113,7 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
         whose = look(router, address, &block);
         vpmm_leave();
     }
-    if (whose != OUR_BLOCK || vpmm_context_is_broken())
+    if (whose != OUR_BLOCK || vpmm_context_answer() != CUDA_SUCCESS)
         return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
     if (base_out)
         *base_out = block.view.address;

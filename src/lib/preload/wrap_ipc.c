@@ -8,6 +8,7 @@
 #include "observe/log.h"
 #include "preload/entry.h"
 #include "preload/original.h"
+#include "preload/wrap_stream.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -59,6 +60,17 @@ static size_t extents(void *self, const struct vpmm_ipc_block *block, uint64_t f
 struct vpmm_ipc_lender vpmm_ipc_lender_of(struct vpmm_router *router)
 {
     return (struct vpmm_ipc_lender){router, begin, lease, unlease, extents};
+}
+
+/* NULL too in a context that is broken or was destroyed, and without any: the original has the code
+ * with which it refuses everything there. */
+static struct vpmm_router *enter_in_context(void)
+{
+    struct vpmm_router *router = vpmm_enter_served();
+    if (!router || vpmm_context_answer() == CUDA_SUCCESS)
+        return router;
+    vpmm_leave();
+    return NULL;
 }
 
 /* ---- exporting ---- */
@@ -117,7 +129,7 @@ CUresult vpmm_wrap_cuIpcGetMemHandle(CUipcMemHandle *handle_out, CUdeviceptr add
 {
     bool is_final = false;
     CUresult result = CUDA_SUCCESS;
-    struct vpmm_router *router = vpmm_enter();
+    struct vpmm_router *router = enter_in_context();
     if (router) {
         bool could_be_cancelled = vpmm_cancel_hold();
         result = export_block(router, vpmm_entry_ipc(), address, handle_out, &is_final);
@@ -188,7 +200,7 @@ static bool serve_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr
     memcpy(bytes, handle, sizeof bytes);
     bool is_ours = address_out && vpmm_ipc_is_ours(bytes) &&
                    (flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == 0;
-    struct vpmm_router *router = is_ours ? vpmm_enter() : NULL;
+    struct vpmm_router *router = is_ours ? enter_in_context() : NULL;
     if (!router)
         return false;
     bool could_be_cancelled = vpmm_cancel_hold();

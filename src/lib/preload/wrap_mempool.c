@@ -114,7 +114,7 @@ CUresult vpmm_wrap_cuMemPoolDestroy(CUmemoryPool pool)
 {
     CUdevice device = -1;
     uint32_t number = 0;
-    struct vpmm_router *router = pool ? vpmm_enter() : NULL;
+    struct vpmm_router *router = pool ? vpmm_enter_served() : NULL;
     if (router) {
         device = device_with_current(pool);
         number = vpmm_router_mempool_gone(router, vpmm_mempool_of(pool));

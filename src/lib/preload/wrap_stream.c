@@ -10,9 +10,10 @@
 #define IS_SPECIAL(stream)                                                                         \
     ((stream) == NULL || (stream) == CU_STREAM_LEGACY || (stream) == CU_STREAM_PER_THREAD)
 
+/* Inside a host function the driver refuses, and the stream and its capture go on. */
 static void stream_leaves(CUstream stream)
 {
-    struct vpmm_router *router = IS_SPECIAL(stream) ? NULL : vpmm_enter();
+    struct vpmm_router *router = IS_SPECIAL(stream) ? NULL : vpmm_enter_served();
     if (!router)
         return;
     vpmm_router_stream_gone(router, vpmm_stream_of(stream, NULL));
