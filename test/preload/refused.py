@@ -4,7 +4,7 @@ import unittest
 
 import harness
 
-INVALID_CONTEXT, ILLEGAL_ADDRESS, DESTROYED, NOT_PERMITTED = 201, 700, 709, 800
+INVALID_VALUE, INVALID_CONTEXT, ILLEGAL_ADDRESS, DESTROYED, NOT_PERMITTED = 1, 201, 700, 709, 800
 
 
 class Refused(unittest.TestCase):
@@ -17,6 +17,13 @@ class Refused(unittest.TestCase):
         self.assertEqual((bare.status, ours.status, ours.output), (0, 0, bare.output), ours.errors)
         self.assertGreater(ours.statistics[0]["devices"][0]["mallocs"], 0)
         return ours.output.splitlines()
+
+    def test_a_block_is_no_mapping(self):
+        for more in {}, {"VPMM_MIN_SIZE": "page"}:
+            lines = self.scene("mappings", **more)
+            for call in "get", "take", "give", "unmap":
+                self.assertEqual(lines.count(f"{call} {INVALID_VALUE}"), 12)
+            self.assertEqual(lines[-4:], ["own set 0", "own get 0", "own flags 1", "own unmap 0"])
 
     def test_a_memory_pool_that_is_not_destroyed_stays_the_devices(self):
         lines = self.scene("pools")

@@ -141,6 +141,14 @@ class Sharing(unittest.TestCase):
         self.assertEqual(seen[0], seen[1])
         self.assertEqual(seen[0][2:6], [str(INVALID_CONTEXT), "0", "0 5", "0"])
 
+    def test_an_open_block_is_no_mapping(self):
+        for preload in True, False:
+            exporter, importer, handle = self.pair(preload=preload)
+            self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [OK, 0])
+            self.assertEqual(importer.tell("access o 0"), [INVALID_VALUE] * 3)
+            self.assertEqual(exporter.tell("access b 0"), [INVALID_VALUE] * 3)
+            self.assertEqual((importer.tell("fill o 0 9"), exporter.tell("read b 0 0")), ([OK], [OK, 9]))
+
     def test_another_opening_after_the_last_close(self):
         exporter, importer, handle = self.pair()
         for byte in 5, 6:

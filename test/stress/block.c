@@ -196,11 +196,15 @@ void ask_about_others(struct actor *actor)
     size_t bytes;
     unsigned long long id = 0;
     CUmemGenericAllocationHandle handle;
+    const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    unsigned long long flags = 0;
     CUresult result = TRY(actor, cuMemGetAddressRange(&base, &bytes, address));
     HOLDS(actor, result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE ||
                      (result == CUDA_SUCCESS && base <= address && address - base < bytes));
     result = TRY(actor, cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address));
     HOLDS(actor, (result == CUDA_SUCCESS && id) || result == CUDA_ERROR_INVALID_VALUE);
     result = TRY(actor, cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address));
+    HOLDS(actor, result == CUDA_ERROR_INVALID_VALUE);
+    result = TRY(actor, cuMemGetAccess(&flags, &location, address));
     HOLDS(actor, result == CUDA_ERROR_INVALID_VALUE);
 }

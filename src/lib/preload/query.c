@@ -268,3 +268,32 @@ CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *han
     }
     return VPMM_ORIGINAL(cuMemRetainAllocationHandle, handle_out, address);
 }
+
+/* A block of bare CUDA is no mapping of the program's: it can neither ask about its access, nor
+ * change that, nor unmap it. Ours is mapped, and its next owner would find what was done to it. */
+static CUdeviceptr as_mapping(CUdeviceptr address)
+{
+    struct block block;
+    struct vpmm_router *router = vpmm_enter();
+    enum whose whose = router ? look(router, address, &block) : NOT_OURS;
+    if (router)
+        vpmm_leave();
+    return whose == NOT_OURS ? address : VPMM_NO_ALLOCATION;
+}
+
+CUresult vpmm_wrap_cuMemGetAccess(unsigned long long *flags_out, const CUmemLocation *location,
+                                  CUdeviceptr address)
+{
+    return VPMM_ORIGINAL(cuMemGetAccess, flags_out, location, as_mapping(address));
+}
+
+CUresult vpmm_wrap_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                  size_t n)
+{
+    return VPMM_ORIGINAL(cuMemSetAccess, as_mapping(address), bytes, access, n);
+}
+
+CUresult vpmm_wrap_cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    return VPMM_ORIGINAL(cuMemUnmap, as_mapping(address), bytes);
+}

@@ -139,6 +139,31 @@ static void pairs(size_t bytes)
     }
 }
 
+/* What only memory that the program mapped itself allows. Last, because a driver that unmaps a
+ * block may end the program at its free. */
+static void mappings(size_t bytes)
+{
+    size_t pages = (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    part("as a mapping", bytes);
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        unsigned long long flags = 77;
+        CUdeviceptr p = 0;
+        printf("%s\n", kinds[k].name);
+        MUST(kinds[k].make(&p, bytes));
+        MUST(cuCtxSynchronize());
+        ANSWER(cuMemGetAccess(&flags, &access.location, p));
+        VALUE(flags);
+        ANSWER(cuMemGetAccess(&flags, &access.location, p + bytes / 2));
+        ANSWER(cuMemSetAccess(p, pages, &access, 1));
+        ANSWER(cuMemUnmap(p, pages));
+        ANSWER(cuMemsetD8(p, 1, kinds[k].make == pitched ? 1 : bytes));
+        ANSWER(cuMemFree(p));
+        ANSWER(cuMemGetAccess(&flags, &access.location, p));
+    }
+}
+
 static void arguments(void)
 {
     static const size_t odd[] = {0, (size_t)1 << 50, SIZE_MAX, SIZE_MAX - 2 * MIB};
@@ -178,6 +203,8 @@ int main(void)
     for (size_t i = 0; i < COUNT(sizes); i++)
         pairs(sizes[i]);
     arguments();
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        mappings(sizes[i]);
     ANSWER(cuMemPoolDestroy(own_pool));
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define BYTES (64 * MIB)
 
@@ -45,6 +46,63 @@ static CUdeviceptr take(bool is_async, size_t bytes)
     must(cuMemsetD8Async(address, 1, bytes, stream));
     must(cuStreamSynchronize(stream));
     return address;
+}
+
+/* ---- blocks are no mappings ---- */
+
+static void use_as_mapping(CUdeviceptr address, size_t bytes)
+{
+    CUmemAccessDesc access = {location, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    unsigned long long flags = 77;
+    tell("get", cuMemGetAccess(&flags, &location, address));
+    printf("flags %llu\n", flags);
+    tell("take", cuMemSetAccess(address, bytes, &access, 1));
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    tell("give", cuMemSetAccess(address, bytes, &access, 1));
+    tell("unmap", cuMemUnmap(address, bytes));
+}
+
+/* What was done to a block is not there any more for its next owner. */
+static void block(bool is_async, size_t bytes)
+{
+    size_t pages = (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+    CUdeviceptr address = take(is_async, bytes);
+    use_as_mapping(address, pages);
+    use_as_mapping(address + bytes / 2, pages);
+    must(is_async ? cuMemFreeAsync(address, stream) : cuMemFree(address));
+    must(cuStreamSynchronize(stream));
+    must(cuMemFree(take(!is_async, bytes)));
+    must(cuMemFree(take(is_async, bytes)));
+}
+
+/* A program's own mapping is its own to change. */
+static void mapping(void)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = location};
+    const CUmemAccessDesc access = {location, CU_MEM_ACCESS_FLAGS_PROT_READ};
+    CUmemGenericAllocationHandle memory;
+    unsigned long long flags = 77;
+    CUdeviceptr address = 0;
+    must(cuMemAddressReserve(&address, BYTES, 0, 0, 0));
+    must(cuMemCreate(&memory, BYTES, &properties, 0));
+    must(cuMemMap(address, BYTES, 0, memory, 0));
+    tell("own set", cuMemSetAccess(address, BYTES, &access, 1));
+    tell("own get", cuMemGetAccess(&flags, &location, address));
+    printf("own flags %llu\n", flags);
+    tell("own unmap", cuMemUnmap(address, BYTES));
+    must(cuMemRelease(memory));
+    must(cuMemAddressFree(address, BYTES));
+}
+
+static void scene_mappings(void)
+{
+    const size_t sizes[] = {BYTES, 9 * MIB / 4, 4 * KIB};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        block(false, sizes[i]);
+        block(true, sizes[i]);
+    }
+    mapping();
 }
 
 /* ---- inside a host function ---- */
@@ -160,6 +218,7 @@ int main(int n, char **arguments)
         const char *name;
         void (*play)(void);
     } scenes[] = {
+        {"mappings", scene_mappings},
         {"pools", scene_pools},
         {"capture", scene_capture},
         {"contexts", scene_contexts},

@@ -12,6 +12,7 @@
  * ipc b|o I                 IS_LEGACY_CUDA_IPC_CAPABLE
  * mapping o I               whether MAPPING_BASE_ADDR and MAPPING_SIZE hold it
  * context o I               whether CU_POINTER_ATTRIBUTE_CONTEXT is the current context
+ * access b|o I             the codes of cuMemGetAccess, cuMemSetAccess and cuMemUnmap
  * overlaps I K              whether blocks I and K have addresses in common
  * taken I                   whether none of a few blocks as large as I lies where I lies
  * withheld                  the code, and the bytes that are freed and open in another process
@@ -213,6 +214,17 @@ static void split(void)
     (void)close(ready[0]);
 }
 
+static void use_as_mapping(const struct piece *piece)
+{
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    size_t bytes = (piece->bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+    unsigned long long flags;
+    int get = (int)cuMemGetAccess(&flags, &access.location, piece->address);
+    int set = (int)cuMemSetAccess(piece->address, bytes, &access, 1);
+    printf("%d %d %d\n", get, set, (int)cuMemUnmap(piece->address, bytes));
+}
+
 static void act(char **words)
 {
     const char *name = words[0];
@@ -247,6 +259,8 @@ static void act(char **words)
         tell_mapping(&pieces[a]);
     else if (strcmp(name, "context") == 0)
         tell_context(&pieces[a]);
+    else if (strcmp(name, "access") == 0)
+        use_as_mapping(&pieces[a]);
     else if (strcmp(name, "overlaps") == 0)
         printf("%d\n", overlap(&blocks[a], &blocks[b]));
     else if (strcmp(name, "taken") == 0)

@@ -44,6 +44,9 @@
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0, 0)                                  \
     X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0, 0)                                \
     X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0, 0)                     \
+    X(cuMemGetAccess, "cuMemGetAccess", 10020, 0, 0)                                               \
+    X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, 0)                                               \
+    X(cuMemUnmap, "cuMemUnmap", 10020, 0, 0)                                                       \
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, 0)                                       \
     X(cuMemSetMemPool, "cuMemSetMemPool", 13000, 0, 0)                                             \
     X(cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020, 0, 0)                                       \
