@@ -2,6 +2,9 @@
 /* Contexts: which is current, what dies with one, and what the primary one does. */
 #include "truth.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+
 #define BYTES (6 * MIB)
 
 static void none(void)
@@ -56,6 +59,34 @@ static void rules(CUcontext a, CUcontext b)
     MUST(cuCtxGetCurrent(&current));
     ASK(current == NULL);
     ANSWER(cuCtxSetCurrent(a));
+}
+
+/* A stream that is named stands for its context. */
+static void *use_stream(void *self)
+{
+    CUstream stream = self;
+    CUdeviceptr p = 0, small = 0, base;
+    size_t bytes;
+    ANSWER(cuMemAllocAsync(&p, BYTES, stream));
+    ANSWER(cuMemAllocAsync(&small, 1000, stream));
+    ANSWER(cuMemsetD8Async(p, 1, BYTES, stream));
+    ANSWER(cuStreamSynchronize(stream));
+    ANSWER(cuMemGetAddressRange(&base, &bytes, p));
+    ANSWER(cuMemFreeAsync(p, stream));
+    ANSWER(cuMemFree(small));
+    return NULL;
+}
+
+static void named_stream(CUcontext a)
+{
+    CUstream stream;
+    pthread_t thread;
+    PART("a thread without a context");
+    MUST(cuCtxSetCurrent(a));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    if (pthread_create(&thread, NULL, use_stream, stream) || pthread_join(thread, NULL))
+        exit(1);
+    MUST(cuStreamDestroy(stream));
 }
 
 /* Memory of one context used and freed while another is current; then the end of its context. */
@@ -178,6 +209,7 @@ int main(void)
     MUST(cuCtxGetCurrent(&shown));
     ASK(shown == b);
     rules(a, b);
+    named_stream(a);
     two(a, b);
     current_dies();
     MUST(cuCtxSetCurrent(a));

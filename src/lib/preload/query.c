@@ -269,22 +269,32 @@ CUresult vpmm_wrap_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *han
     return VPMM_ORIGINAL(cuMemRetainAllocationHandle, handle_out, address);
 }
 
-/* A block of bare CUDA is no mapping of the program's: it can neither ask about its access, nor
- * change that, nor unmap it. Ours is mapped, and its next owner would find what was done to it. */
-static CUdeviceptr as_mapping(CUdeviceptr address)
+static enum whose whose_is(CUdeviceptr address)
 {
     struct block block;
     struct vpmm_router *router = vpmm_enter();
     enum whose whose = router ? look(router, address, &block) : NOT_OURS;
     if (router)
         vpmm_leave();
-    return whose == NOT_OURS ? address : VPMM_NO_ALLOCATION;
+    return whose;
+}
+
+/* A block of bare CUDA is no mapping of the program's: the program can neither change its access
+ * nor unmap it. Ours is mapped, and its next owner would find what was done to it. */
+static CUdeviceptr as_mapping(CUdeviceptr address)
+{
+    return whose_is(address) == NOT_OURS ? address : VPMM_NO_ALLOCATION;
 }
 
 CUresult vpmm_wrap_cuMemGetAccess(unsigned long long *flags_out, const CUmemLocation *location,
                                   CUdeviceptr address)
 {
-    return VPMM_ORIGINAL(cuMemGetAccess, flags_out, location, as_mapping(address));
+    enum whose whose = whose_is(address);
+    CUresult result = VPMM_ORIGINAL(cuMemGetAccess, flags_out, location, named(whose, address));
+    /* Bare CUDA says so of its own blocks, and of each device (measured on driver 580). */
+    if (whose == OUR_BLOCK && result == CUDA_SUCCESS)
+        *flags_out = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return result;
 }
 
 CUresult vpmm_wrap_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,

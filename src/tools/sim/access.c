@@ -154,15 +154,29 @@ static bool is_device(const struct sim *sim, const CUmemLocation *location)
            location->id < sim->config.n_devices;
 }
 
+/* Memory that the program did not map itself has no flags (measured on driver 580). */
+static CUresult get_access(struct sim *sim, CUdeviceptr address, const CUmemLocation *location,
+                           unsigned long long *flags_out)
+{
+    const struct mapping *mapping = space_mapping(sim, address);
+    const struct plain *plain = space_plain(sim, address);
+    if (flags_out == NULL || location == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device(sim, location))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (mapping == NULL && (plain == NULL || plain->freed))
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags_out = mapping == NULL ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+                                 : mask_flags(mapping->readers, mapping->writers, location->id);
+    return CUDA_SUCCESS;
+}
+
 CUresult sim_mem_get_access(struct sim *sim, CUdeviceptr address, const CUmemLocation *location,
                             unsigned long long *flags_out)
 {
     CUresult result = call_enter(sim, "cuMemGetAccess");
-    const struct mapping *mapping = space_mapping(sim, address);
-    if (result == CUDA_SUCCESS && (mapping == NULL || !is_device(sim, location)))
-        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        *flags_out = mask_flags(mapping->readers, mapping->writers, location->id);
+        result = get_access(sim, address, location, flags_out);
     return call_leave(sim, "cuMemGetAccess", result);
 }
 

@@ -59,9 +59,7 @@ static CUresult alloc_async(struct sim *sim, uint64_t bytes, struct pool *pool, 
                             CUdeviceptr *address_out)
 {
     struct stream *stream;
-    struct context *current;
-    TRY(context_now(sim, &current));
-    TRY(stream_of(sim, handle, &stream));
+    TRY(stream_serving(sim, handle, &stream));
     if (address_out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes == 0) {
@@ -129,9 +127,7 @@ static CUresult free_captured(struct sim *sim, struct stream *stream, struct pla
 static CUresult free_async(struct sim *sim, CUdeviceptr address, CUstream handle)
 {
     struct stream *stream;
-    struct context *current;
-    TRY(context_now(sim, &current));
-    TRY(stream_of(sim, handle, &stream));
+    TRY(stream_serving(sim, handle, &stream));
     if (address == 0)
         return CUDA_SUCCESS;
     TRY(memory_allowed(sim, stream, "cuMemFreeAsync"));

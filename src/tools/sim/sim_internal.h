@@ -234,6 +234,9 @@ void context_start(struct sim *sim, struct context *context);
 /* Waits, then ends everything that dies with it. */
 CUresult context_end(struct sim *sim, struct context *context);
 CUresult stream_of(struct sim *sim, CUstream handle, struct stream **stream_out);
+/* For allocations, frees and fills: a stream that the program names needs no current context
+ * (measured on driver 580). */
+CUresult stream_serving(struct sim *sim, CUstream handle, struct stream **stream_out);
 struct stream *stream_new(struct sim *sim, struct context *context, unsigned flags);
 void stream_end(struct sim *sim, struct stream *stream);
 /* Queues or captures `work` (taken over in any case); the op, counted, through `op_out` (may be

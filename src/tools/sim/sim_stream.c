@@ -54,6 +54,14 @@ CUresult stream_of(struct sim *sim, CUstream handle, struct stream **stream_out)
     return gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult stream_serving(struct sim *sim, CUstream handle, struct stream **stream_out)
+{
+    if (thread_os(sim)->in_host_function)
+        return CUDA_ERROR_NOT_PERMITTED;
+    TRY(stream_of(sim, handle, stream_out));
+    return (*stream_out)->context->error;
+}
+
 static bool is_blocking(const struct stream *stream)
 {
     return !stream->is_legacy && (stream->flags & CU_STREAM_NON_BLOCKING) == 0;

@@ -199,11 +199,8 @@ static CUresult fill(struct sim *sim, CUdeviceptr to, unsigned value, unsigned w
                      CUstream handle)
 {
     struct stream *stream;
-    struct context *current;
     uint64_t bytes;
-    TRY(context_now(sim, &current));
-    TRY(stream_of(sim, handle, &stream));
-    TRY(stream->context->error);
+    TRY(stream_serving(sim, handle, &stream));
     if (to % width != 0 || __builtin_mul_overflow(n, (size_t)width, &bytes))
         return CUDA_ERROR_INVALID_VALUE;
     if (n == 0)
