@@ -159,6 +159,8 @@ static void mappings(size_t bytes)
         ANSWER(cuMemSetAccess(p, pages, &access, 1));
         ANSWER(cuMemUnmap(p, pages));
         ANSWER(cuMemsetD8(p, 1, kinds[k].make == pitched ? 1 : bytes));
+        /* A free of stream-ordered memory does not wait for the fill. */
+        ANSWER(cuCtxSynchronize());
         ANSWER(cuMemFree(p));
         ANSWER(cuMemGetAccess(&flags, &access.location, p));
     }
