@@ -49,12 +49,31 @@ static enum vpmm_status equip(struct vpmm_order *order, const struct vpmm_stream
         vpmm_atomic_add(&order->n_marked, !last);
         vpmm_atomic_store(&track->event, event);
         vpmm_atomic_store(&track->is_held, 0);
-        event = last;
+        event = 0;
+        if (last) {
+            vpmm_event_at(order, last)->next = vpmm_atomic_load(&track->spent);
+            vpmm_atomic_store(&track->spent, last);
+        }
     }
     if (event)
         vpmm_event_give(order, event);
     vpmm_lock_give(&order->lock);
     return VPMM_OK;
+}
+
+/* An event that the track gave up is another's only when no thread can record it any more: what
+ * that would tell of is this stream's work. Who comes later finds the new one. */
+static void end_marking(struct vpmm_order *order, struct vpmm_track *track)
+{
+    if (vpmm_atomic_sub(&track->n_marking, 1) != 1 || !vpmm_atomic_load(&track->spent))
+        return;
+    vpmm_lock_take(&order->lock);
+    bool is_nobodys = vpmm_atomic_add(&track->n_marking, 0) == 0;
+    for (uint32_t event; is_nobodys && (event = vpmm_atomic_load(&track->spent)) != 0;) {
+        vpmm_atomic_store(&track->spent, vpmm_event_at(order, event)->next);
+        vpmm_event_give(order, event);
+    }
+    vpmm_lock_give(&order->lock);
 }
 
 /* What a stream freed and no synchronisation has told of since, CUDA's pool gives it again without
@@ -92,6 +111,8 @@ static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpm
     }
     if (track && freed_bytes)
         add_returned(order, track, freed_bytes);
+    if (track)
+        vpmm_atomic_add(&track->n_marking, 1);
     if (track && (!vpmm_atomic_load(&track->event) || vpmm_atomic_load(&track->is_held)))
         status = equip(order, stream, track);
     if (!status)
@@ -99,6 +120,8 @@ static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpm
     /* Counted when it is made: whoever saw the event complete before does not take it for over. */
     if (!status)
         vpmm_atomic_add(&track->n_records, 1);
+    if (track)
+        end_marking(order, track);
     vpmm_track_leave(track);
     return status;
 }

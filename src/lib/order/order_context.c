@@ -240,7 +240,7 @@ void vpmm_context_bury(struct vpmm_order *order, struct vpmm_context *context)
     else
         vpmm_slot_give(order, context->parked);
     context->parked = 0;
-    context->parked_used = false;
+    vpmm_parked_set(order, context, false);
     vpmm_tracks_forget(order, context);
     vpmm_events_forget(order, context);
     vpmm_atomic_sub(&order->n_events, vpmm_atomic_load(&context->mark) != 0);

@@ -178,7 +178,8 @@ static bool poll(struct vpmm_order *order, enum asked asked, bool *has_passed_ou
     if (!vpmm_atomic_load(&order->n_fences) || driver->capture_relax(driver->self, &mode))
         return false;
     vpmm_lock_take(&order->lock);
-    for (uint32_t number = vpmm_atomic_load(&order->n_contexts); number; number--)
+    uint32_t n_contexts = order->n_parked ? vpmm_atomic_load(&order->n_contexts) : 0;
+    for (uint32_t number = n_contexts; number; number--)
         record_parked(order, vpmm_context_at(order, number));
     uint64_t n_completed = vpmm_order_completions(order);
     *has_passed_out = ask(order, asked);

@@ -133,7 +133,7 @@ static uint32_t unpark(struct vpmm_order *order, struct vpmm_context *context, u
     if (!next)
         return 0;
     context->parked = next;
-    context->parked_used = false;
+    vpmm_parked_set(order, context, false);
     return number;
 }
 
@@ -193,7 +193,7 @@ static enum vpmm_status publish(struct vpmm_order *order, const struct attempt *
         vpmm_slot_give(order, context->parked);
         vpmm_atomic_store(&slot->begin, parked_begin);
         context->parked = number;
-        context->parked_used = true;
+        vpmm_parked_set(order, context, true);
     } else if (status) {
         vpmm_slot_give(order, number);
     } else {
@@ -248,7 +248,7 @@ vpmm_fence vpmm_park(struct vpmm_order *order, struct vpmm_context *context)
     struct vpmm_slot *slot = vpmm_slot_at(order, context->parked);
     vpmm_atomic_store(&slot->begin, next_moment(order));
     vpmm_atomic_add(&order->n_fences, !context->parked_used);
-    context->parked_used = true;
+    vpmm_parked_set(order, context, true);
     return vpmm_atomic_load(&slot->number);
 }
 

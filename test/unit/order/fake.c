@@ -61,7 +61,7 @@ static enum vpmm_status failure(enum vpmm_status *planned)
 
 static void stop_at(struct fake *fake, enum fake_stop stop)
 {
-    if (fake->stop != stop)
+    if (fake->stop != stop || fake->is_stopped)
         return;
     fake->is_stopped = true;
     pthread_cond_broadcast(&fake->changed);
