@@ -11,7 +11,6 @@
 #include "observe/log.h"
 #include "vpmm/vpmm.h"
 
-#include <alloca.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -149,37 +148,40 @@ static unsigned show_classes(struct vpmm_router *router, int device,
                : 0;
 }
 
-static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
-                           struct vpmm_router *router)
-{
+/* What a dump is gathered in. */
+struct room {
     struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
-    unsigned n = vpmm_report_heaps(router, device, heaps);
-    /* The handler may run on an alternate stack of a few KiB: no more of it than this process has
-     * devices. */
-    /* cppcheck-suppress allocaCalled ; see above */
-    struct vpmm_dump_device *devices = alloca((n + 1) * sizeof *devices);
-    /* cppcheck-suppress allocaCalled ; see above */
-    struct view *views = alloca((n + 1) * sizeof *views);
-    /* cppcheck-suppress allocaCalled ; see above */
-    struct vpmm_class_row(*classes)[VPMM_SMALL_CLASSES] = alloca((n + 1) * sizeof *classes);
+    struct view views[VPMM_DEVICES_MAX];
+    struct vpmm_dump_device devices[VPMM_DEVICES_MAX];
+    struct vpmm_class_row classes[VPMM_DEVICES_MAX][VPMM_SMALL_CLASSES];
+    struct vpmm_dump_weights weights[VPMM_OFFLOADS_MAX];
+};
+
+/* The handler may run on an alternate stack of 8 KiB, half of which the signal's own frame may
+ * take: its room lies elsewhere. One thread at a time has it. */
+static struct room handlers_room;
+
+static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
+                           struct vpmm_router *router, struct room *room)
+{
+    unsigned n = vpmm_report_heaps(router, device, room->heaps);
     for (unsigned i = 0; i < n; i++) {
-        views[i] = (struct view){vpmm_heap_pool(heaps[i]), vpmm_router_order(router)};
-        devices[i] = show_heap(heaps[i], &views[i]);
-        devices[i].classes = classes[i];
-        devices[i].n_classes = show_classes(router, devices[i].device, classes[i]);
+        struct vpmm_dump_device *shown = &room->devices[i];
+        room->views[i] = (struct view){vpmm_heap_pool(room->heaps[i]), vpmm_router_order(router)};
+        *shown = show_heap(room->heaps[i], &room->views[i]);
+        shown->classes = room->classes[i];
+        shown->n_classes = show_classes(router, shown->device, room->classes[i]);
     }
-    unsigned n_weights = vpmm_report_count_weights(router, device);
-    /* cppcheck-suppress allocaCalled ; see above */
-    struct vpmm_dump_weights *weights = alloca((n_weights + 1) * sizeof *weights);
-    n_weights = vpmm_report_dump_weights(router, device, weights, n_weights);
-    const struct vpmm_dump dump = {devices, n, weights, n_weights};
+    unsigned n_weights = vpmm_report_dump_weights(router, device, room->weights, VPMM_OFFLOADS_MAX);
+    const struct vpmm_dump dump = {room->devices, n, room->weights, n_weights};
     return format == VPMM_DUMP_JSON ? vpmm_dump_json(fd, pid, &dump) : vpmm_dump_text(fd, &dump);
 }
 
 void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
                          struct vpmm_router *router)
 {
-    (void)write_dump(fd, format, pid, device, router);
+    struct room room;
+    (void)write_dump(fd, format, pid, device, router, &room);
 }
 
 /* Once a process. In a handler, so with nothing that formats or allocates. */
@@ -207,9 +209,10 @@ static bool is_beyond_bound(const struct vpmm_config *config, struct vpmm_router
                             const struct vpmm_sink *sink)
 {
     uint64_t max_bytes = config->dump_max_bytes;
-    return sink->is_file && (sink->bytes >= max_bytes ||
-                             write_dump(VPMM_TEXT_COUNTED, config->dump_format, (uint64_t)getpid(),
-                                        VPMM_REPORT_ALL_DEVICES, router) > max_bytes - sink->bytes);
+    return sink->is_file &&
+           (sink->bytes >= max_bytes ||
+            write_dump(VPMM_TEXT_COUNTED, config->dump_format, (uint64_t)getpid(),
+                       VPMM_REPORT_ALL_DEVICES, router, &handlers_room) > max_bytes - sink->bytes);
 }
 
 void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router,
@@ -231,7 +234,7 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
         dumps->is_bound_told = true;
     } else if (!dumps->is_stuck || takes_something(sink.fd)) {
         bool is_whole = write_dump(sink.fd, config->dump_format, (uint64_t)getpid(),
-                                   VPMM_REPORT_ALL_DEVICES, router) > 0;
+                                   VPMM_REPORT_ALL_DEVICES, router, &handlers_room) > 0;
         dumps->is_stuck = !is_whole && !sink.is_file;
         if (!is_whole)
             vpmm_sink_take_back(&sink);

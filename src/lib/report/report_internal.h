@@ -24,9 +24,8 @@ struct vpmm_report_weights {
     unsigned n;
 };
 void vpmm_report_weights(const struct vpmm_router *router, struct vpmm_report_weights *weights_out);
-/* Objects that live on `device`, or anywhere, and at most `room` of them as a dump shows them;
- * returns how many. A router of NULL has none. */
-unsigned vpmm_report_count_weights(const struct vpmm_router *router, int device);
+/* At most `room` of the objects that live on `device`, or anywhere, as a dump shows them; returns
+ * how many. A router of NULL has none. */
 unsigned vpmm_report_dump_weights(const struct vpmm_router *router, int device,
                                   struct vpmm_dump_weights *weights_out, unsigned room);
 

@@ -97,15 +97,6 @@ static bool is_of(const struct vpmm_report_offload *offload, int device)
     return device == VPMM_REPORT_ALL_DEVICES || offload->device == device;
 }
 
-unsigned vpmm_report_count_weights(const struct vpmm_router *router, int device)
-{
-    struct vpmm_report_offload offload;
-    unsigned n = 0;
-    for (uint32_t place = 0; next_alive(router, &place, &offload);)
-        n += is_of(&offload, device);
-    return n;
-}
-
 unsigned vpmm_report_dump_weights(const struct vpmm_router *router, int device,
                                   struct vpmm_dump_weights *weights_out, unsigned room)
 {
