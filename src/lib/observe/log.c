@@ -75,6 +75,12 @@ void vpmm_log_plain(enum vpmm_log_kind kind, const char *message)
     say(line, kind, message);
 }
 
+bool vpmm_log_says(enum vpmm_log_kind kind)
+{
+    bool is_over = kind == VPMM_LOG_IS_WARNING && vpmm_atomic_load(&warnings_said) > WARNINGS_MAX;
+    return (uint32_t)kind <= vpmm_atomic_load(&level_now) && !is_over;
+}
+
 void vpmm_log(enum vpmm_log_kind kind, const char *format, ...)
 {
     if ((uint32_t)kind > vpmm_atomic_load(&level_now))

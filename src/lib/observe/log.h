@@ -5,6 +5,8 @@
 #ifndef VPMM_OBSERVE_LOG_H
 #define VPMM_OBSERVE_LOG_H
 
+#include <stdbool.h>
+
 enum vpmm_log_kind {
     VPMM_LOG_IS_ERROR = 1,
     VPMM_LOG_IS_WARNING,
@@ -19,6 +21,8 @@ int vpmm_log_descriptor(void);
 /* Nothing below `level` (as enum vpmm_log_kind; 0 silences all) is written from now on. Before the
  * first call nothing is. */
 void vpmm_log_set_level(int level);
+/* Whether a message of that kind would be written now: for who has to gather what it says. */
+bool vpmm_log_says(enum vpmm_log_kind kind);
 void vpmm_log(enum vpmm_log_kind kind, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -199,13 +199,14 @@ void vpmm_tracing_end(struct vpmm_tracing *tracing)
     if (!is_open(tracing))
         return;
     tell_last_figures(tracing);
+    /* What threads that still run record from now on has no place, and is not missed. */
+    uint64_t dropped = vpmm_recorder_dropped(&tracing->recorder);
     vpmm_recorder_end(&tracing->recorder);
     if (vpmm_recorder_is_cut(&tracing->recorder)) {
         vpmm_log(VPMM_LOG_IS_WARNING, "another program has cut the trace %s: it is not complete",
                  tracing->recorder.file.path);
         return;
     }
-    uint64_t dropped = vpmm_recorder_dropped(&tracing->recorder);
     if (dropped)
         vpmm_log(VPMM_LOG_IS_WARNING, "%llu entries found no room in the trace %s",
                  (unsigned long long)dropped, tracing->recorder.file.path);

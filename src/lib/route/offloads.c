@@ -105,7 +105,8 @@ enum vpmm_status vpmm_router_offload_destroy(struct vpmm_router *router,
 {
     struct offload_place *at = &router->offloads[made->place];
     vpmm_atomic_store(&at->offload, NULL);
-    while (vpmm_atomic_load(&at->n_askers))
+    /* An addition, so that whoever counts itself later finds no object. */
+    while (vpmm_atomic_add(&at->n_askers, 0))
         vpmm_offload_pause();
     enum vpmm_status status = vpmm_offload_destroy(made->offload);
     if (status)

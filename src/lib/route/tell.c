@@ -27,6 +27,9 @@ void vpmm_router_tell_full(struct vpmm_router *router, struct vpmm_heap *heap,
                            const struct vpmm_route_request *request)
 {
     struct vpmm_pool_totals totals;
+    /* It walks all regions, and a program on a full device may ask again and again. */
+    if (!vpmm_log_says(VPMM_LOG_IS_WARNING))
+        return;
     vpmm_pool_totals(vpmm_heap_pool(heap), &totals);
     uint64_t page = vpmm_heap_page_bytes(heap);
     uint64_t device_free = 0, device_total;

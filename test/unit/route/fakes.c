@@ -370,6 +370,7 @@ bool vpmm_pool_next(const struct vpmm_pool *pool, uint64_t *cursor,
         {.state = VPMM_REGION_HOLE, .pages = 9}, {.state = VPMM_REGION_FREE, .pages = 5},
     };
     (void)pool;
+    fakes.n_looks++;
     if (*cursor == sizeof views / sizeof views[0])
         return false;
     *view_out = views[(*cursor)++];

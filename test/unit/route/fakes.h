@@ -56,6 +56,7 @@ struct fakes {
     struct vpmm_device_facts facts[FAKE_DEVICES];
     enum vpmm_status facts_status;
     bool can_reach[FAKE_DEVICES][FAKE_DEVICES]; /* device, peer */
+    unsigned n_looks;                           /* at regions */
     vpmm_atomic32 n_facts, n_creates;
     enum vpmm_status create_status, add_peer_status, order_status;
     void (*creating)(void); /* called by heap_create, if set */

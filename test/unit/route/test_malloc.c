@@ -218,6 +218,16 @@ static void out_of_memory_is_one_line_with_all_figures(void **state)
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
+static void a_refusal_that_nobody_reads_of_walks_no_regions(void **state)
+{
+    (void)state;
+    fakes.heaps[0].malloc_status = VPMM_NO_MEMORY;
+    (void)sync_malloc(40 * MIB);
+    assert_int_equal(fakes.n_looks, 0);
+    (void)said_by_malloc(40 * MIB);
+    assert_true(fakes.n_looks > 0);
+}
+
 /* ---- what a stream's front cache serves ---- */
 
 static enum vpmm_route request_again(const struct vpmm_route_request *request)
@@ -334,6 +344,7 @@ int main(void)
         FIXTURE_TEST(disabled_asks_nobody),
         FIXTURE_TEST(a_device_without_vmm_passes_through),
         FIXTURE_TEST(answers_are_counted_by_kind),
+        FIXTURE_TEST(a_refusal_that_nobody_reads_of_walks_no_regions),
         FIXTURE_TEST(out_of_memory_is_one_line_with_all_figures),
         FIXTURE_TEST(a_request_is_served_from_the_cache_of_its_stream),
         FIXTURE_TEST(a_request_is_served_by_its_habit_at_once),
