@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap_world.h"
+#include "device_clock.h"
 
 #include <string.h>
 
@@ -121,7 +122,7 @@ void world_setup(struct world *world, uint64_t extent_pages_max, bool is_relaxed
     params.heap.extent_pages_max = extent_pages_max;
     params.heap.slack_bytes = 6 * PAGE_BYTES;
     fixture_setup(&world->fixture, &params);
-    world_clock_start(world);
+    device_clock_start(world->fixture.sim);
     world->has_large_extents = extent_pages_max != 1;
     world->contexts[WORLD_MAIN] = world->fixture.handle;
     make_context(world, WORLD_SECOND, 0);

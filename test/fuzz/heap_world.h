@@ -58,8 +58,6 @@ struct world {
 };
 
 void world_setup(struct world *world, uint64_t extent_pages_max, bool is_relaxed, uint64_t seed);
-/* From now on the device works while the heap pauses. */
-void world_clock_start(struct world *world);
 /* Opens all gates, checks and frees all blocks, and asserts that nothing is left over. */
 void world_teardown(struct world *world);
 /* Books and bytes are right so far. */

@@ -3,7 +3,7 @@
  * device works, and gets done what nothing holds up before the heap's patience is over: a device
  * that does not is one on which a cudaMalloc that needs what cudaFreeAsync left is rightly refused.
  */
-#include "heap_world.h"
+#include "device_clock.h"
 
 #define PAUSE_MS 20
 #define STEPS_A_PAUSE 64
@@ -13,9 +13,9 @@ void __wrap_vpmm_pause(void);
 static uint64_t now_ms;
 static struct sim *device;
 
-void world_clock_start(struct world *world)
+void device_clock_start(struct sim *sim)
 {
-    device = world->fixture.sim;
+    device = sim;
 }
 
 uint64_t __wrap_vpmm_now_ms(void)
