@@ -65,10 +65,9 @@ static struct vpmm_world *world_or_null(void)
 
 static bool has_pool(const struct vpmm_world *world)
 {
-    for (int device = 0; device < VPMM_DEVICES_MAX; device++) {
+    for (int device = 0; device < VPMM_DEVICES_MAX; device++)
         if (vpmm_router_heap(world->router, device))
             return true;
-    }
     return false;
 }
 
@@ -154,6 +153,7 @@ static void discard(struct vpmm_world *world)
 {
     vpmm_ipc_destroy(world->ipc);
     vpmm_router_destroy(world->router);
+    vpmm_report_dumps_finish(&world->dumps, &vpmm_memory_system);
     if (world->has_arena)
         vpmm_arena_destroy(&world->arena);
     vpmm_memory_system.unmap(vpmm_memory_system.self, world, sizeof *world);
@@ -166,7 +166,7 @@ static bool furnish(struct vpmm_world *world)
     vpmm_config_read(&world->config, &world->complaints, NULL);
     if (world->config.disable || !world->config.active)
         return vpmm_passed_because(&passed, VPMM_ROUTE_DISABLED);
-    if (!vpmm_space_is_enough())
+    if (!vpmm_space_is_enough() || !vpmm_report_dumps_init(&world->dumps, &vpmm_memory_system))
         return false;
     if (vpmm_cuda_init(&world->cuda, vpmm_original_lookup, NULL, &world->driver) != VPMM_OK)
         return vpmm_passed_because(&passed, VPMM_ROUTE_NO_VMM);

@@ -108,13 +108,17 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
 {
     struct block block;
     enum whose whose = NOT_OURS;
+    CUresult result = CUDA_SUCCESS;
     struct vpmm_router *router = vpmm_enter_served();
     if (router) {
         whose = look(router, address, &block);
         vpmm_leave();
     }
+    /* Without a context that serves, the original has the code. */
     if (whose != OUR_BLOCK || vpmm_context_answer() != CUDA_SUCCESS)
-        return VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
+        result = VPMM_ORIGINAL(cuMemGetAddressRange_v2, base_out, bytes_out, named(whose, address));
+    if (whose != OUR_BLOCK || result != CUDA_SUCCESS)
+        return result;
     if (base_out)
         *base_out = block.view.address;
     if (bytes_out)

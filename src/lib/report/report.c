@@ -148,8 +148,9 @@ static unsigned show_classes(struct vpmm_router *router, int device,
                : 0;
 }
 
-/* What a dump is gathered in. */
-struct room {
+/* What a dump is gathered in. A handler may run on an alternate stack of 8 KiB, half of which the
+ * signal's own frame may take: there is no room for it there. */
+struct vpmm_report_room {
     struct vpmm_heap *heaps[VPMM_DEVICES_MAX];
     struct view views[VPMM_DEVICES_MAX];
     struct vpmm_dump_device devices[VPMM_DEVICES_MAX];
@@ -157,12 +158,20 @@ struct room {
     struct vpmm_dump_weights weights[VPMM_OFFLOADS_MAX];
 };
 
-/* The handler may run on an alternate stack of 8 KiB, half of which the signal's own frame may
- * take: its room lies elsewhere. One thread at a time has it. */
-static struct room handlers_room;
+bool vpmm_report_dumps_init(struct vpmm_report_dumps *dumps, const struct vpmm_memory *memory)
+{
+    dumps->room = memory->map(memory->self, sizeof *dumps->room);
+    return dumps->room != NULL;
+}
+
+void vpmm_report_dumps_finish(struct vpmm_report_dumps *dumps, const struct vpmm_memory *memory)
+{
+    if (dumps->room)
+        memory->unmap(memory->self, dumps->room, sizeof *dumps->room);
+}
 
 static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
-                           struct vpmm_router *router, struct room *room)
+                           struct vpmm_router *router, struct vpmm_report_room *room)
 {
     unsigned n = vpmm_report_heaps(router, device, room->heaps);
     for (unsigned i = 0; i < n; i++) {
@@ -180,7 +189,7 @@ static uint64_t write_dump(int fd, enum vpmm_dump_format format, uint64_t pid, i
 void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
                          struct vpmm_router *router)
 {
-    struct room room;
+    struct vpmm_report_room room;
     (void)write_dump(fd, format, pid, device, router, &room);
 }
 
@@ -206,13 +215,13 @@ static bool takes_something(int fd)
 
 /* Whole dumps or none: the file stays readable for programs. */
 static bool is_beyond_bound(const struct vpmm_config *config, struct vpmm_router *router,
-                            const struct vpmm_sink *sink)
+                            struct vpmm_report_room *room, const struct vpmm_sink *sink)
 {
     uint64_t max_bytes = config->dump_max_bytes;
     return sink->is_file &&
            (sink->bytes >= max_bytes ||
             write_dump(VPMM_TEXT_COUNTED, config->dump_format, (uint64_t)getpid(),
-                       VPMM_REPORT_ALL_DEVICES, router, &handlers_room) > max_bytes - sink->bytes);
+                       VPMM_REPORT_ALL_DEVICES, router, room) > max_bytes - sink->bytes);
 }
 
 void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *router,
@@ -228,13 +237,13 @@ void vpmm_report_dump(const struct vpmm_config *config, struct vpmm_router *rout
         (void)vpmm_sink_close(&sink);
         (void)vpmm_sink_open("", beginnings, &sink);
     }
-    if (is_beyond_bound(config, router, &sink)) {
+    if (is_beyond_bound(config, router, dumps->room, &sink)) {
         if (!dumps->is_bound_told)
             tell_bound(config);
         dumps->is_bound_told = true;
     } else if (!dumps->is_stuck || takes_something(sink.fd)) {
         bool is_whole = write_dump(sink.fd, config->dump_format, (uint64_t)getpid(),
-                                   VPMM_REPORT_ALL_DEVICES, router, &handlers_room) > 0;
+                                   VPMM_REPORT_ALL_DEVICES, router, dumps->room) > 0;
         dumps->is_stuck = !is_whole && !sink.is_file;
         if (!is_whole)
             vpmm_sink_take_back(&sink);

@@ -15,11 +15,18 @@
 extern const char vpmm_report_version[];
 uint64_t vpmm_report_layout(void);
 
-/* What is known of where dumps go; all zero at first. */
+struct vpmm_report_room;
+
+/* What is known of where dumps go, and what they are gathered in; all zero at first. */
 struct vpmm_report_dumps {
     bool is_bound_told;
     bool is_stuck;
+    struct vpmm_report_room *room;
 };
+/* Before the first dump. False without memory. */
+VPMM_MUST_CHECK bool vpmm_report_dumps_init(struct vpmm_report_dumps *dumps,
+                                            const struct vpmm_memory *memory);
+void vpmm_report_dumps_finish(struct vpmm_report_dumps *dumps, const struct vpmm_memory *memory);
 
 /* Writes the region maps of all devices to where `config` says, unless that is a file that would
  * outgrow VPMM_DUMP_MAX: one message says so. What cannot be written to safely (internal.h) is left
