@@ -22,21 +22,26 @@ static void allocate_on(int ordinal)
     CUdevice device;
     CUcontext context;
     CUdeviceptr block;
-    must(cuDeviceGet(&device, ordinal) || cuDevicePrimaryCtxRetain(&context, device));
-    must(cuCtxSetCurrent(context) || cuMemAlloc(&block, 3 << 20) || cuMemAlloc(&block, 3000));
+    must(cuDeviceGet(&device, ordinal));
+    must(cuDevicePrimaryCtxRetain(&context, device));
+    must(cuCtxSetCurrent(context));
+    must(cuMemAlloc(&block, 3 << 20));
+    must(cuMemAlloc(&block, 3000));
 }
 
 int main(void)
 {
     int n_devices;
-    must(cuInit(0) || cuDeviceGetCount(&n_devices));
+    must(cuInit(0));
+    must(cuDeviceGetCount(&n_devices));
     for (int i = 0; i < n_devices; i++)
         allocate_on(i);
     char *room = mmap(NULL, 65 * PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     must(room == MAP_FAILED || mprotect(room, 64 * PAGE, PROT_NONE));
     const stack_t stack = {.ss_sp = room + 64 * PAGE, .ss_size = STACK_BYTES};
-    must(sigaltstack(&stack, NULL) || raise(SIGUSR1));
+    must(sigaltstack(&stack, NULL));
+    must(raise(SIGUSR1));
     puts("alive");
     return 0;
 }
