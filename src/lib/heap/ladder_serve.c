@@ -8,7 +8,7 @@
 #define LAST_SHARE_PERCENT 2
 
 /* So many plans in a row may lose what they counted on. */
-#define PLANS_MAX 8
+#define REPLANS_MAX 8
 
 /* With the lock. */
 static enum vpmm_status serve_at_habit(struct vpmm_serving *serving, uint64_t *address_out)
@@ -257,7 +257,7 @@ enum vpmm_status vpmm_rung_create(struct vpmm_serving *serving, uint64_t *addres
     enum vpmm_status status = VPMM_NOT_FOUND;
     /* Another thread's free may join the batch whose pages the plan has counted: they are pending
      * again, and the plan comes to nothing. */
-    for (unsigned n = 0; n < PLANS_MAX && status == VPMM_NOT_FOUND; n++)
+    for (unsigned n = 0; n < REPLANS_MAX && status == VPMM_NOT_FOUND; n++)
         status = vpmm_serving_stitch(serving, UINT64_MAX, address_out);
     return status == VPMM_NOT_FOUND ? VPMM_NO_MEMORY : status;
 }

@@ -55,7 +55,8 @@ struct vpmm_report_process {
 
 #define VPMM_REPORT_ALL_DEVICES (-1)
 
-/* The same to `fd`: the map of one device or of all, and the statistics. */
+/* The same to `fd`: the map of one device or of all, which takes some 30 KiB of stack, and the
+ * statistics. */
 void vpmm_report_dump_to(int fd, enum vpmm_dump_format format, uint64_t pid, int device,
                          struct vpmm_router *router);
 void vpmm_report_stats_to(int fd, bool is_json, const struct vpmm_report_process *process,
