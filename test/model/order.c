@@ -151,7 +151,7 @@ bool host_may_wait(const struct reference *reference, unsigned thread, const str
 void host_wait(struct reference *reference, unsigned number, const struct set *set)
 {
     struct thread *thread = &reference->threads[number];
-    thread->is_away = true;
+    thread->is_away = thread->proves = true;
     thread->awaited = *set;
 }
 
@@ -159,19 +159,17 @@ void host_return(struct reference *reference)
 {
     for (unsigned i = 0; i < THREADS_MAX; i++) {
         struct thread *thread = &reference->threads[i];
-        if (!thread->is_away || !order_is_clear(reference, &thread->awaited))
-            continue;
-        if (!thread->is_freeing || thread->proves)
-            set_add(&reference->done, &thread->awaited);
-        thread->awaited = (struct set){{0}};
-        thread->is_freeing = false;
-        thread->is_away = thread->then.n != 0;
+        thread->is_freeing = thread->is_freeing && !order_is_clear(reference, &thread->awaited);
     }
     for (unsigned i = 0; i < THREADS_MAX; i++) {
         struct thread *thread = &reference->threads[i];
-        if (!thread->is_away || !thread->then.n || thread->is_freeing ||
-            !memory_finish(reference, &thread->then))
+        if (!thread->is_away || !order_is_clear(reference, &thread->awaited) ||
+            (thread->then.n && !memory_finish(reference, &thread->then)))
             continue;
+        /* Nobody has seen the work complete before the thread is back. */
+        if (thread->proves)
+            set_add(&reference->done, &thread->awaited);
+        thread->awaited = (struct set){{0}};
         thread->is_away = false;
         thread->then.n = 0;
     }

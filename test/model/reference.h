@@ -115,7 +115,7 @@ struct thread {
     uint64_t mode;
     bool is_away;    /* inside a call that a later step of another thread lets return, */
     bool is_freeing; /* which is a cudaFree of memory of `freed_context`, */
-    bool proves;     /* whose return tells that what it waited for is complete */
+    bool proves;     /* its return tells that what it waited for is complete */
     unsigned freed_context;
     struct set awaited;
     struct step then; /* EXCHANGE: the allocation that follows in the same step */
