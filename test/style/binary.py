@@ -44,7 +44,6 @@ UNCALLED = {
     "vpmm_host_room_of": "tests describe a system with it",
     "vpmm_heap_audit": "tests look at every invariant with it",
     "vpmm_order_totals": "tests count events and fences with it",
-    "vpmm_pool_largest_free": "tests look at a pool with it",
     "vpmm_trace_open": "benchmarks open traces by their names with it",
 }
 # A relocation of code against a symbol: TYPE, VALUE and NAME end the line.

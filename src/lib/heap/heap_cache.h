@@ -39,6 +39,9 @@ bool vpmm_cache_free_sync(struct vpmm_heap *heap, uint64_t address, enum vpmm_st
 
 /* Hands what the stream's lane holds to the pool; with the heap's lock. */
 void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id);
+/* The same of what lies in those pages. */
+void vpmm_cache_drain_range(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address,
+                            uint64_t pages);
 /* Hands to the pool what the lanes of the follower's streams hold. False: it follows no other
  * stream although there are others, or another lane holds something. */
 bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower);

@@ -13,6 +13,16 @@ void vpmm_cache_drain(struct vpmm_heap *heap, uint64_t stream_id)
     vpmm_lane_give(lane);
 }
 
+void vpmm_cache_drain_range(struct vpmm_heap *heap, uint64_t stream_id, uint64_t address,
+                            uint64_t pages)
+{
+    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
+    if (!lane)
+        return;
+    vpmm_lane_empty_range(heap, lane, address, address + pages * heap->page_bytes);
+    vpmm_lane_give(lane);
+}
+
 static bool has_point(const struct vpmm_follower *follower, uint64_t stream_id)
 {
     for (uint32_t i = 0; i < follower->n_points; i++)

@@ -57,11 +57,9 @@ enum vpmm_status vpmm_rung_habit(struct vpmm_serving *serving, uint64_t *address
     if (!serving->recalled.address || serving->request->was_asked)
         return VPMM_NOT_FOUND;
     vpmm_lock_take(&heap->lock);
-    enum vpmm_status status = vpmm_lane_serve(heap, &serving->want, serving->recalled.address);
-    if (status == VPMM_OK)
-        *address_out = serving->recalled.address;
-    else
-        status = serve_at_habit(serving, address_out);
+    vpmm_cache_drain_range(heap, serving->view.follower.stream_id, serving->recalled.address,
+                           serving->want.pages);
+    enum vpmm_status status = serve_at_habit(serving, address_out);
     vpmm_heap_check(heap);
     vpmm_lock_give(&heap->lock);
     if (!status) {

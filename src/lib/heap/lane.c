@@ -81,58 +81,16 @@ void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane)
         hand_back(heap, lane, lane->n - 1, &known);
 }
 
-static bool lies_in(const struct vpmm_heap *heap, const struct vpmm_cached *cached,
-                    uint64_t address, uint64_t end)
+void vpmm_lane_empty_range(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
+                           uint64_t end)
 {
-    uint64_t pages = cached->pages & VPMM_CACHED_PAGES_MAX;
-    return cached->address < end && cached->address + pages * heap->page_bytes > address;
-}
-
-/* Serves from what the lane holds at `places`, n of them in descending order. */
-static enum vpmm_status serve_from(struct vpmm_heap *heap, struct vpmm_lane *lane,
-                                   const struct vpmm_want *want, uint64_t address,
-                                   const uint32_t *places, uint32_t n)
-{
-    struct vpmm_pool_cached cached = {.n = n};
-    struct vpmm_pool_left left;
-    for (uint32_t i = 0; i < n; i++)
-        cached.numbers[i] = lane->cached[places[i]].number;
-    enum vpmm_status status =
-        vpmm_pool_serve_cached(heap->pool, want, address, &cached, &lane->share, &left);
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < n; i++)
-        lane->cached[places[i]] = lane->cached[--lane->n];
-    for (uint32_t i = 0; i < left.n; i++)
-        lane->cached[lane->n++] =
-            (struct vpmm_cached){.address = left.pieces[i].address,
-                                 .number = left.pieces[i].number,
-                                 .pages = (uint32_t)left.pieces[i].pages | VPMM_CACHED_IS_REST};
-    return VPMM_OK;
-}
-
-enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap, const struct vpmm_want *want,
-                                 uint64_t address)
-{
-    uint64_t stream_id = want->owner.stream_id;
-    uint64_t end = address + want->pages * heap->page_bytes;
-    uint32_t places[VPMM_POOL_CACHED_MAX];
-    uint32_t n = 0;
-    struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
-    if (!lane)
-        return VPMM_NOT_FOUND;
+    struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
     for (uint32_t i = lane->n; i-- > 0;) {
-        if (!lies_in(heap, &lane->cached[i], address, end))
-            continue;
-        if (n < VPMM_POOL_CACHED_MAX)
-            places[n] = i;
-        n++;
+        const struct vpmm_cached *cached = &lane->cached[i];
+        uint64_t pages = cached->pages & VPMM_CACHED_PAGES_MAX;
+        if (cached->address < end && cached->address + pages * heap->page_bytes > address)
+            hand_back(heap, lane, i, &known);
     }
-    enum vpmm_status status = VPMM_NOT_FOUND;
-    if (n <= VPMM_POOL_CACHED_MAX && lane->n < VPMM_LANE_REGIONS)
-        status = serve_from(heap, lane, want, address, places, n);
-    vpmm_lane_give(lane);
-    return status;
 }
 
 /* So often a stream loses its block before it gets another one. */

@@ -30,11 +30,8 @@ struct vpmm_track;
 #    define VPMM_BATCH_FIRST 1u
 #endif
 
-/* In `pages` of what is left of a region after a request by habit took a part: such are for habits
- * alone, because others want to see all that is free side by side first. */
-#define VPMM_CACHED_IS_REST ((uint32_t)1 << 31)
-/* Of a slab: such are for slabs alone. */
-#define VPMM_CACHED_IS_SLAB ((uint32_t)1 << 30)
+/* In `pages` of a slab: such are for slabs alone. */
+#define VPMM_CACHED_IS_SLAB ((uint32_t)1 << 31)
 #define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_SLAB - 1)
 
 struct vpmm_cached {
@@ -108,11 +105,9 @@ void vpmm_lane_drop_proven(struct vpmm_heap *heap, struct vpmm_lane *lane);
 
 /* Hands what the lane holds to the pool; with the heap's lock and the latch. */
 void vpmm_lane_empty(struct vpmm_heap *heap, struct vpmm_lane *lane);
-
-/* Serves `want` at `address` from free regions and from what its stream's lane holds there; with
- * the heap's lock. NOT_FOUND too where the stream has no lane. NO_METADATA. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_lane_serve(struct vpmm_heap *heap,
-                                                 const struct vpmm_want *want, uint64_t address);
+/* The same of the regions that overlap these addresses. */
+void vpmm_lane_empty_range(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
+                           uint64_t end);
 
 /* A stream asks or frees; 0: none. Whether it was always the same one. Any thread. */
 void vpmm_lanes_note_stream(struct vpmm_heap *heap, uint64_t stream_id);

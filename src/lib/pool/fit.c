@@ -159,6 +159,7 @@ static bool is_neat(const struct vpmm_pool *pool, const struct vpmm_want *want, 
 
 bool vpmm_fit_find(struct vpmm_pool *pool, const struct vpmm_want *want, struct vpmm_span *span_out)
 {
+    vpmm_index_admit(pool);
     if (want->owner.is_whole)
         return find_whole(pool, want, span_out);
     uint32_t number = find_region(pool, want);

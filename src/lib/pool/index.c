@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Keeps free regions and zombies in trees by size, fence and age. The key of a region must not
- * change while the region is in a tree. */
+/* Keeps free regions, holes and zombies in trees by size, fence and age. The key of a region must
+ * not change while the region is in a tree. */
 #include "pool/pool_internal.h"
 
 #include <stddef.h>
@@ -114,7 +114,8 @@ static void update_left(struct vpmm_pool *pool, const struct vpmm_region *hole, 
     if (hole->page == 0)
         return;
     uint32_t left = vpmm_region_at(root, hole->page - 1);
-    if (is_there(pool, left, VPMM_REGION_FREE, root, UINT64_MAX, hole->page))
+    const struct vpmm_region *region = vpmm_table_record(&pool->regions, left);
+    if (is_there(pool, left, VPMM_REGION_FREE, root, UINT64_MAX, hole->page) && !region->is_arrival)
         set_growable(pool, left, comes);
 }
 
@@ -135,23 +136,13 @@ bool vpmm_want_mixes(const struct vpmm_pool *pool, const struct vpmm_want *want)
     return want->may_mix || apart > most;
 }
 
-/* With the lock: no other thread writes it. */
-static void change_waiting(struct vpmm_pool *pool, uint64_t pages)
+static void enter_trees(struct vpmm_pool *pool, uint32_t number)
 {
-    vpmm_atomic64 *total = &pool->counters.waiting_pages;
-    vpmm_atomic_store(total, vpmm_atomic_load(total) + pages);
-}
-
-static void add_free(struct vpmm_pool *pool, uint32_t number)
-{
-    struct vpmm_region *region = vpmm_region_record(pool, number);
-    region->is_growable = 0;
-    pool->slab_free_pages += region->is_of_slabs ? vpmm_region_pages(region) : 0;
+    const struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
     set_growable(pool, number, has_hole_at_right(pool, region));
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_insert(&pool->pending, number);
         vpmm_tree_insert(&pool->waiting_regions.tree, number);
-        change_waiting(pool, vpmm_region_pages(region));
         return;
     }
     struct vpmm_span span = vpmm_region_span(pool, region);
@@ -159,20 +150,69 @@ static void add_free(struct vpmm_pool *pool, uint32_t number)
     pool->whole_pages += vpmm_extent_whole_pages(pool, &span);
 }
 
-static void drop_free(struct vpmm_pool *pool, uint32_t number)
+static void leave_trees(struct vpmm_pool *pool, uint32_t number)
 {
-    const struct vpmm_region *region = vpmm_region_record(pool, number);
-    pool->slab_free_pages -= region->is_of_slabs ? vpmm_region_pages(region) : 0;
+    const struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
     set_growable(pool, number, false);
     if (vpmm_region_fence(region) != VPMM_FENCE_NONE) {
         vpmm_tree_remove(&pool->pending, number);
         vpmm_tree_remove(&pool->waiting_regions.tree, number);
-        change_waiting(pool, -vpmm_region_pages(region));
         return;
     }
     struct vpmm_span span = vpmm_region_span(pool, region);
     vpmm_tree_remove(&pool->complete, number);
     pool->whole_pages -= vpmm_extent_whole_pages(pool, &span);
+}
+
+void vpmm_index_admit(struct vpmm_pool *pool)
+{
+    while (pool->n_arrivals) {
+        VPMM_STEP();
+        uint32_t number = pool->arrivals[--pool->n_arrivals];
+        struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+        region->is_arrival = 0;
+        enter_trees(pool, number);
+    }
+}
+
+static void set_arrival(struct vpmm_pool *pool, uint32_t place, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    pool->arrivals[place] = number;
+    region->size_node.left = place;
+}
+
+/* What all regions of `region`'s kind come to, modulo 2 to the 64. */
+static void change_free(struct vpmm_pool *pool, const struct vpmm_region *region, uint64_t pages)
+{
+    vpmm_atomic64 *waiting = &pool->counters.waiting_pages;
+    pool->slab_free_pages += region->is_of_slabs ? pages : 0;
+    /* With the lock: no other thread writes it. */
+    if (vpmm_region_fence(region) != VPMM_FENCE_NONE)
+        vpmm_atomic_store(waiting, vpmm_atomic_load(waiting) + pages);
+}
+
+static void add_free(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    change_free(pool, region, vpmm_region_pages(region));
+    if (pool->n_arrivals == VPMM_ARRIVALS_MAX)
+        vpmm_index_admit(pool);
+    region->is_growable = 0;
+    region->is_arrival = 1;
+    set_arrival(pool, pool->n_arrivals++, number);
+}
+
+static void drop_free(struct vpmm_pool *pool, uint32_t number)
+{
+    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
+    change_free(pool, region, -vpmm_region_pages(region));
+    if (region->is_arrival) {
+        region->is_arrival = 0;
+        set_arrival(pool, region->size_node.left, pool->arrivals[--pool->n_arrivals]);
+    } else {
+        leave_trees(pool, number);
+    }
 }
 
 static struct vpmm_tree *second_zombie_tree(struct vpmm_pool *pool,

@@ -246,9 +246,8 @@ void vpmm_pool_settle_all(struct vpmm_pool *pool, const struct vpmm_fence_view *
 /* The fences of all pending free regions that `is_wanted` says yes to (NULL: all), the oldest fence
  * first, at most `room` distinct ones; returns how many. Asks about every fence: for a caller that
  * wants to wait. */
-size_t vpmm_pool_pending(const struct vpmm_pool *pool,
-                         bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
-                         vpmm_fence *fences_out, size_t room);
+size_t vpmm_pool_pending(struct vpmm_pool *pool, bool (*is_wanted)(void *self, vpmm_fence fence),
+                         void *self, vpmm_fence *fences_out, size_t room);
 
 /* ---- CUDA's memory pools ---- */
 
@@ -297,7 +296,7 @@ size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
 
 /* The pages that vpmm_pool_take_extents could take in all once the zombies are unmapped; where
  * something is quarantined, a walk leaves out what is mapped more than once. */
-uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool);
+uint64_t vpmm_pool_releasable_pages(struct vpmm_pool *pool);
 
 enum vpmm_removal_outcome {
     VPMM_REMOVED, /* unmapped: the range is a hole again, and an extent is forgotten */
@@ -324,9 +323,6 @@ void vpmm_pool_live(const struct vpmm_pool *pool, uint64_t *pages_out, uint64_t 
 uint64_t vpmm_pool_owned_pages(const struct vpmm_pool *pool);
 uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool);
 uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool);
-
-/* The largest run of pages that a request allowed everything could get without a driver call. */
-uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool);
 
 /* The roots, by number from 0: false past the last. Any thread. */
 bool vpmm_pool_root(const struct vpmm_pool *pool, uint32_t number, uint64_t *address_out,

@@ -13,7 +13,7 @@ struct sums {
     uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_regions, cached_pages;
-    uint64_t waiting_pages;
+    uint64_t waiting_pages, arrivals;
     uint64_t growable, growable_pending, idle_zombies;
     uint64_t whole_pages, n_listed, n_miscounted;
     uint64_t slab_pages, slab_free_pages;
@@ -64,9 +64,12 @@ static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region
     sums->idle_zombies += state == VPMM_REGION_ZOMBIE && !waits;
     if (state != VPMM_REGION_FREE)
         return;
-    *(waits ? &sums->pending : &sums->complete) += 1;
     sums->waiting_pages += waits ? span.pages : 0;
     sums->slab_free_pages += span.root->is_of_slabs ? span.pages : 0;
+    sums->arrivals += region->is_arrival;
+    if (region->is_arrival)
+        return;
+    *(waits ? &sums->pending : &sums->complete) += 1;
     *(waits ? &sums->growable_pending : &sums->growable) += can_grow;
     sums->whole_pages += waits ? 0 : vpmm_extent_whole_pages(pool, &span);
 }
@@ -290,6 +293,17 @@ static const char *check_listed(const struct vpmm_pool *pool, uint64_t n_expecte
     return n_expected ? "a listed extent is missing in the list" : NULL;
 }
 
+static const char *check_arrivals(const struct vpmm_pool *pool, uint64_t n_expected)
+{
+    for (uint32_t i = 0; i < pool->n_arrivals; i++) {
+        const struct vpmm_region *region = vpmm_region_record(pool, pool->arrivals[i]);
+        if (vpmm_region_state(region) != VPMM_REGION_FREE || !region->is_arrival ||
+            region->size_node.left != i)
+            return "an arrival does not know its place";
+    }
+    return pool->n_arrivals == n_expected ? NULL : "an arrival is in no list";
+}
+
 static const char *check_indexes(const struct vpmm_pool *pool, const struct sums *sums)
 {
     const struct {
@@ -312,6 +326,8 @@ static const char *check_indexes(const struct vpmm_pool *pool, const struct sums
         fault = check_tree(pool, trees[i].tree, trees[i].n, trees[i].state, trees[i].is_pending);
     if (!fault)
         fault = check_zombies(pool, sums->zombies);
+    if (!fault)
+        fault = check_arrivals(pool, sums->arrivals);
     return fault ? fault : check_listed(pool, sums->n_listed);
 }
 

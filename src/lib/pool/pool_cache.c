@@ -22,8 +22,9 @@ static void change(vpmm_atomic64 *sum, uint64_t by)
     vpmm_atomic_store(sum, vpmm_atomic_load(sum) + by);
 }
 
-void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
-                       uint64_t live_bytes)
+/* The cache's part grows by so much, modulo 2 to the 64; with its latch. */
+static void change_share(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
+                         uint64_t live_bytes)
 {
     change(&share->cached_regions, regions);
     change(&share->cached_pages, pages);
@@ -41,7 +42,7 @@ VPMM_NOINLINE static void tally_cached(struct vpmm_pool_share *share, uint64_t p
 static VPMM_INLINE void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
                                      uint64_t word)
 {
-    vpmm_share_change(share, 1, pages, -bytes);
+    change_share(share, 1, pages, -bytes);
     if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), false);
 }
@@ -49,7 +50,7 @@ static VPMM_INLINE void count_cached(struct vpmm_pool_share *share, uint64_t pag
 static VPMM_INLINE void discount_cached(struct vpmm_pool_share *share, uint64_t pages,
                                         uint64_t bytes, uint64_t word)
 {
-    vpmm_share_change(share, (uint64_t)-1, -pages, bytes);
+    change_share(share, (uint64_t)-1, -pages, bytes);
     if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), true);
 }

@@ -46,30 +46,6 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
                            struct vpmm_pool_share *share);
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number);
 
-/* Cached regions, of which one latch is held. */
-#define VPMM_POOL_CACHED_MAX 8u
-struct vpmm_pool_cached {
-    uint32_t numbers[VPMM_POOL_CACHED_MAX];
-    uint32_t n;
-};
-/* What is left of them at either side. */
-struct vpmm_pool_left {
-    struct vpmm_pool_piece {
-        uint64_t address, pages;
-        uint32_t number;
-    } pieces[2];
-    uint32_t n;
-};
-/* Serves `want` at `address` as vpmm_pool_serve_at does, but from free regions and those that
- * `cached` names: all that the cache of the owner's stream holds there. Under the lock and the
- * latch. These are then cached no more, but for what `*left_out` tells. Of the fences of what one
- * cache holds the largest stands for the others too. Steps: as many as regions lie there, and
- * O(log n). NOT_FOUND, NO_METADATA. */
-VPMM_MUST_CHECK enum vpmm_status
-vpmm_pool_serve_cached(struct vpmm_pool *pool, const struct vpmm_want *want, uint64_t address,
-                       const struct vpmm_pool_cached *cached, struct vpmm_pool_share *share,
-                       struct vpmm_pool_left *left_out);
-
 /* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. In a `line` it is
  * one with neighbours of its stream that wait for other fences, and waits for the latest. */
 void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,

@@ -21,7 +21,7 @@
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
 #define VPMM_REGION_STATES (VPMM_REGION_QUARANTINED + 1)
 /* Page, root and verdict of a region fill one word, as do pages and mappings of an extent. */
-#define VPMM_PAGE_BITS 48
+#define VPMM_PAGE_BITS 47
 #define VPMM_ROOT_BITS 14
 #define VPMM_ROOTS_MAX (1u << VPMM_ROOT_BITS)
 #define VPMM_ROOT_PAGES_MAX ((uint64_t)1 << VPMM_PAGE_BITS)
@@ -45,6 +45,7 @@ struct vpmm_region {
     uint64_t root : VPMM_ROOT_BITS;
     uint64_t is_growable : 1; /* free, with a hole at its right */
     uint64_t is_of_slabs : 1; /* as its root */
+    uint64_t is_arrival : 1;  /* free, and in no tree yet: size_node.left is its place, from 0 */
 };
 
 /* Extents that lie wholly in free regions are listed by group: who may harvest them. */
@@ -86,6 +87,9 @@ struct vpmm_waiting {
     uint64_t next_stream; /* likewise, of the streams */
 };
 
+/* So many free regions at most are in no tree yet. */
+#define VPMM_ARRIVALS_MAX 64u
+
 struct vpmm_counters {
     vpmm_atomic64 regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
     vpmm_atomic64 live_bytes, root_pages;
@@ -112,8 +116,10 @@ struct vpmm_pool {
     struct vpmm_tree idle_zombies;               /* those whose fence is VPMM_FENCE_NONE, by age */
     struct vpmm_tree harvest;                    /* extents, by group and class, room, and place */
     struct vpmm_waiting waiting_regions, waiting_zombies;
+    uint32_t arrivals[VPMM_ARRIVALS_MAX];
+    uint32_t n_arrivals;
     uint32_t fresh_roots; /* the number of the first root with fresh pages, plus 1 */
-    uint64_t whole_pages; /* of extents that lie wholly in one complete region */
+    uint64_t whole_pages; /* of extents that lie wholly in one region of `complete` */
     uint64_t slab_pages, slab_free_pages; /* of extents, and of free regions, in slab roots */
     struct vpmm_counters counters;
     struct vpmm_row row;
@@ -246,13 +252,6 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
                      const struct vpmm_content *content);
 /* The opposite: the record stands for nothing, but stays taken. */
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number);
-/* The same two of live and cached regions, of which the indexes know nothing; the totals stay as
- * they are. */
-void vpmm_region_lay(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
-                     const struct vpmm_content *content);
-void vpmm_region_lift(struct vpmm_pool *pool, uint32_t number);
-/* The totals of what is live or cached grow by so much, modulo 2 to the 64. */
-void vpmm_live_change(struct vpmm_pool *pool, uint64_t regions, uint64_t pages, uint64_t bytes);
 /* The region stays where it is, as something else: what is free now is not noted for harvests. */
 void vpmm_region_change(struct vpmm_pool *pool, uint32_t number,
                         const struct vpmm_content *content);
@@ -289,9 +288,12 @@ void vpmm_region_make_busy(struct vpmm_pool *pool, const struct vpmm_span *span)
 
 /* ---- index.c ---- */
 
-/* Into and out of the trees of its state. */
+/* Into and out of the trees of its state. A free region first becomes an *arrival*: one that is
+ * taken, or one with a neighbour, before anybody searches never enters a tree. */
 void vpmm_index_add(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number);
+/* The arrivals enter their trees. Before any search among free regions. */
+void vpmm_index_admit(struct vpmm_pool *pool);
 void vpmm_index_init(struct vpmm_pool *pool);
 /* Whose pending region it is in the trees: a stream, or 0. */
 static inline uint64_t vpmm_region_stream(const struct vpmm_region *region)
@@ -357,8 +359,8 @@ bool vpmm_extent_is_usable(const struct vpmm_pool *pool, const struct vpmm_fence
 
 /* ---- usable.c ---- */
 
-/* Whether the region is free and `view` (NULL: anybody) may have it. What is usable stays so until
- * the region changes, as fences only become more complete. */
+/* Whether the region is free and `view` may have it. What is usable stays so until the region
+ * changes, as fences only become more complete. */
 bool vpmm_region_is_usable(const struct vpmm_region *region, const struct vpmm_fence_view *view);
 
 /* The longest span around region `number` of usable neighbours, as far as `reach` regions to either

@@ -3,8 +3,6 @@
  * so it must not wait for a change to end. */
 #include "pool/pool_internal.h"
 
-#include <limits.h>
-
 /* How often a region that changes under the reader's eyes is looked at again before it is shown as
  * busy. A reader may be a signal handler on top of the very thread that makes the change, so it
  * cannot wait for its end. */
@@ -177,25 +175,4 @@ uint64_t vpmm_pool_held_pages(const struct vpmm_pool *pool)
 uint64_t vpmm_pool_zombie_pages(const struct vpmm_pool *pool)
 {
     return vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_ZOMBIE]);
-}
-
-static uint64_t largest_complete(const struct vpmm_pool *pool, uint64_t kind)
-{
-    uint32_t number = vpmm_index_below(&pool->complete, kind, UINT64_MAX, UINT64_MAX);
-    return number ? vpmm_region_pages(vpmm_region_record(pool, number)) : 0;
-}
-
-uint64_t vpmm_pool_largest_free(const struct vpmm_pool *pool)
-{
-    uint64_t largest = largest_complete(pool, 0), of_slabs = largest_complete(pool, VPMM_OF_SLABS);
-    if (largest < of_slabs)
-        largest = of_slabs;
-    uint32_t number = vpmm_index_first(&pool->pending);
-    for (; number; number = vpmm_index_next(&pool->pending, number)) {
-        VPMM_STEP();
-        struct vpmm_span run = vpmm_run_around(pool, number, NULL, UINT_MAX);
-        if (run.pages > largest)
-            largest = run.pages;
-    }
-    return largest;
 }

@@ -139,17 +139,6 @@ static void discount(struct vpmm_pool *pool, enum vpmm_region_state state,
     vpmm_pool_tally(pool, block, false);
 }
 
-void vpmm_live_change(struct vpmm_pool *pool, uint64_t regions, uint64_t pages, uint64_t bytes)
-{
-    struct vpmm_counters *counters = &pool->counters;
-    if (regions)
-        vpmm_atomic_add(&counters->regions[VPMM_REGION_LIVE], regions);
-    if (pages)
-        vpmm_atomic_add(&counters->pages[VPMM_REGION_LIVE], pages);
-    vpmm_atomic_add(&counters->live_bytes, bytes);
-    note_live(pool, vpmm_atomic_load(&counters->pages[VPMM_REGION_LIVE]));
-}
-
 bool vpmm_region_claim(struct vpmm_pool *pool, struct vpmm_region *region, uint64_t word,
                        const struct vpmm_region_view *view)
 {
@@ -258,20 +247,6 @@ void vpmm_region_put(struct vpmm_pool *pool, uint32_t number, const struct vpmm_
                      const struct vpmm_content *content)
 {
     appear(pool, number, place(pool, number, span, content), content);
-}
-
-void vpmm_region_lay(struct vpmm_pool *pool, uint32_t number, const struct vpmm_span *span,
-                     const struct vpmm_content *content)
-{
-    struct vpmm_region *region = place(pool, number, span, content);
-    vpmm_atomic_store(&region->word, next_word(region, content->state, &content->owner));
-}
-
-void vpmm_region_lift(struct vpmm_pool *pool, uint32_t number)
-{
-    struct vpmm_region *region = vpmm_table_record(&pool->regions, number);
-    vpmm_atomic_store(&region->word, next_word(region, VPMM_REGION_UNUSED, &nobody));
-    vpmm_bits_clear(&pool->roots[region->root].region_starts, region->page);
 }
 
 void vpmm_region_remove(struct vpmm_pool *pool, uint32_t number)

@@ -138,6 +138,7 @@ static size_t take_of_kind(struct vpmm_pool *pool, uint64_t kind, struct quota *
 static size_t take(struct vpmm_pool *pool, struct quota quota, struct vpmm_removal *removals_out,
                    size_t room)
 {
+    vpmm_index_admit(pool);
     size_t n = take_of_kind(pool, 0, &quota, removals_out, room);
     return n + take_of_kind(pool, VPMM_OF_SLABS, &quota, removals_out + n, room - n);
 }
@@ -175,8 +176,9 @@ void vpmm_pool_need_restart(struct vpmm_pool *pool)
 
 /* What a quarantined range shows cannot be given back; which extents these are, only a walk tells.
  */
-uint64_t vpmm_pool_releasable_pages(const struct vpmm_pool *pool)
+uint64_t vpmm_pool_releasable_pages(struct vpmm_pool *pool)
 {
+    vpmm_index_admit(pool);
     if (!vpmm_atomic_load(&pool->counters.pages[VPMM_REGION_QUARANTINED]))
         return pool->whole_pages;
     uint64_t sum = 0;

@@ -178,6 +178,7 @@ static bool find(struct revival *revival)
     uint64_t stream = revival->want->owner.stream_id;
     if (revival->want->is_slab)
         return false;
+    vpmm_index_admit(pool);
     if (find_large(revival))
         return true;
     if (find_beside(revival, &pool->zombies, (struct vpmm_tree_key){pages, 0, 0}, SMALL_MAX))

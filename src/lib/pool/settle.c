@@ -84,6 +84,7 @@ static bool settle(struct vpmm_pool *pool, struct vpmm_waiting *waiting,
                    const struct vpmm_fence_view *view, const struct bounds *bounds)
 {
     struct settling settling = {pool, waiting, view, bounds};
+    vpmm_index_admit(pool);
     vpmm_fence others = settle_stream(&settling, 0, VPMM_FENCE_NONE, bounds->others);
     if (others != VPMM_FENCE_NONE) {
         vpmm_fence from = waiting->next > others ? waiting->next : others;
@@ -127,11 +128,11 @@ static void keep(vpmm_fence fence, vpmm_fence *fences, size_t *n, size_t room)
     fences[i] = fence;
 }
 
-size_t vpmm_pool_pending(const struct vpmm_pool *pool,
-                         bool (*is_wanted)(void *self, vpmm_fence fence), void *self,
-                         vpmm_fence *fences_out, size_t room)
+size_t vpmm_pool_pending(struct vpmm_pool *pool, bool (*is_wanted)(void *self, vpmm_fence fence),
+                         void *self, vpmm_fence *fences_out, size_t room)
 {
     size_t n = 0;
+    vpmm_index_admit(pool);
     uint32_t number = vpmm_index_first(&pool->waiting_regions.tree);
     while (number && room > 0) {
         VPMM_STEP();

@@ -13,8 +13,4 @@ struct vpmm_share_sum {
 /* Any thread. */
 void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
 
-/* One cache's part grows by so much, modulo 2 to the 64; with its latch. */
-void vpmm_share_change(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
-                       uint64_t live_bytes);
-
 #endif

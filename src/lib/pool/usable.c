@@ -8,8 +8,7 @@ bool vpmm_region_is_usable(const struct vpmm_region *region, const struct vpmm_f
     if (vpmm_region_state(region) != VPMM_REGION_FREE)
         return false;
     vpmm_fence fence = vpmm_region_fence(region);
-    return fence == VPMM_FENCE_NONE || !view ||
-           view->ask(view->self, fence) != VPMM_VERDICT_PENDING;
+    return fence == VPMM_FENCE_NONE || view->ask(view->self, fence) != VPMM_VERDICT_PENDING;
 }
 
 static bool is_usable(const struct vpmm_pool *pool, uint32_t number,

@@ -32,7 +32,7 @@ static void take_picture(struct picture *picture)
     vpmm_pool_totals(w.pool, &picture->totals);
     picture->n_pending = vpmm_pool_pending(w.pool, NULL, NULL, picture->pending, REGIONS);
     picture->releasable = vpmm_pool_releasable_pages(w.pool);
-    picture->largest = vpmm_pool_largest_free(w.pool);
+    picture->largest = world_largest_run(&w);
 }
 
 static void compare_regions(const struct vpmm_region_view *a, const struct vpmm_region_view *b)

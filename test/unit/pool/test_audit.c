@@ -39,6 +39,7 @@ static void scene(struct world *w)
     world_free(w, PENDING, world_fence(w, 1));
     world_free(w, SECOND_PENDING, world_fence(w, 1));
     world_free(w, COMPLETE, VPMM_FENCE_NONE);
+    vpmm_index_admit(w->pool);
     assert_string_equal(world_layout(w), "[z32][-32][z32][32][64][32][-32][32][-32][32]");
     assert_int_equal(world_totals(w).extents, HOLE / EXTENT - 2 * UNIT / EXTENT);
 }
@@ -78,10 +79,8 @@ static void a_page_of_nobody(struct vpmm_pool *pool)
 
 static void a_page_of_an_unused_record(struct vpmm_pool *pool)
 {
-    uint32_t number;
     assert_int_equal(vpmm_table_reserve(&pool->regions, 1), VPMM_OK);
-    number = vpmm_table_take(&pool->regions);
-    vpmm_atomic_store(&pool->roots[0].region_at[LIVE], number);
+    vpmm_atomic_store(&pool->roots[0].region_at[LIVE], vpmm_table_take(&pool->regions));
 }
 
 static void a_record_of_another_page(struct vpmm_pool *pool)
@@ -272,6 +271,7 @@ static void a_hole_nobody_grows_into(struct vpmm_pool *pool)
 {
     struct vpmm_span span = {&pool->roots[0], HOLE - UNIT, UNIT};
     vpmm_region_turn_state(pool, vpmm_region_at(span.root, span.page), VPMM_REGION_FREE);
+    vpmm_index_admit(pool);
     vpmm_tree_remove(&pool->growable, vpmm_region_at(span.root, span.page));
 }
 

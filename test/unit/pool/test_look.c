@@ -275,7 +275,7 @@ static void a_hundred_thousand_regions_can_be_audited(void **state)
     }
     assert_null(vpmm_pool_audit(w.pool));
     assert_int_equal(world_totals(&w).free_regions, 55001);
-    assert_int_equal(vpmm_pool_largest_free(w.pool), 10000);
+    assert_int_equal(world_largest_run(&w), 10000);
     world_finish(&w);
 }
 

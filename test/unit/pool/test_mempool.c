@@ -76,38 +76,12 @@ static void a_block_counts_to_the_pool_of_its_owner(void **state)
     expect(0, 0, 0);
 }
 
-/* Two cached ones, one of each kind, become one. */
-static void so_does_one_out_of_several(void **state)
-{
-    (void)state;
-    const struct vpmm_owner own = owner_of(PAGE - 1, OWN);
-    uint64_t first = world_malloc(&w, 2, 0);
-    uint64_t second = world_malloc(&w, 2, 0);
-    uint32_t number = cache(first);
-    (void)vpmm_pool_uncache(w.pool, number, &own, &share);
-    expect(0, PAGE - 1, 4);
-    const struct vpmm_pool_cached cached = {{cache(first), cache(second)}, 2};
-    struct vpmm_pool_left left;
-    struct vpmm_want want = world_want(&w, 3, 1);
-    want.owner = owner_of(3 * PAGE - 1, OWN);
-    uint64_t low = first < second ? first : second;
-    assert_int_equal(
-        vpmm_pool_serve_cached(w.pool, &want, world_address(&w, low), &cached, &share, &left),
-        VPMM_OK);
-    expect(0, 3 * PAGE - 1, 3);
-    assert_int_equal(left.n, 1);
-    vpmm_pool_hand_back(w.pool, left.pieces[0].number, VPMM_FENCE_NONE, &share, NULL);
-    vpmm_pool_hand_back(w.pool, cache(low), VPMM_FENCE_NONE, &share, NULL);
-    expect(0, 0, 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_block_counts_to_the_pool_of_its_owner),
-        TEST(so_does_one_out_of_several),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

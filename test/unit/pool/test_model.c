@@ -248,7 +248,7 @@ static void step(struct model *model)
             (void)world_trim(&model->world, 1 + below(model, 60), below(model, 4) != 0);
         break;
     case 3:
-        if (below(model, 16) == 0 && vpmm_pool_largest_free(model->world.pool) < 20)
+        if (below(model, 16) == 0 && world_largest_run(&model->world) < 20)
             world_grow(&model->world, 1 + below(model, 10));
         break;
     case 4:

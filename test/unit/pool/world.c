@@ -131,6 +131,17 @@ uint64_t world_page(const struct world *world, uint64_t address)
     return page;
 }
 
+uint64_t world_largest_run(const struct world *world)
+{
+    struct vpmm_region_view view;
+    uint64_t largest = 0, run = 0;
+    for (uint64_t cursor = 0; vpmm_pool_next(world->pool, &cursor, &view);) {
+        run = view.state != VPMM_REGION_FREE ? 0 : view.begins_root ? view.pages : run + view.pages;
+        largest = run > largest ? run : largest;
+    }
+    return largest;
+}
+
 void world_add_slab_root(struct world *world, uint64_t page, uint64_t pages)
 {
     assert_true(page + pages <= WORLD_PAGES);

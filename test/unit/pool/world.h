@@ -121,6 +121,8 @@ struct vpmm_want world_want(struct world *world, uint64_t pages, uint64_t stream
 struct vpmm_pool_totals world_totals(const struct world *world);
 uint64_t world_page(const struct world *world, uint64_t address);
 uint64_t world_address(const struct world *world, uint64_t page);
+/* The most pages of free neighbours in one root. */
+uint64_t world_largest_run(const struct world *world);
 
 /* All regions in order: [4] live, [-4] free, [*4] hole, [z4] zombie, [?4] busy, [!4] quarantined; a
  * hole at the very end is left out. */
