@@ -107,21 +107,26 @@ static void connect(struct vpmm_router *router, struct vpmm_heap *heap, int owne
         peer, owner, status ? vpmm_status_text(status) : "the devices are not peers");
 }
 
+/* A thread that gets the context while another one connects its device does the same: it must not
+ * use the context before that is done. */
 void vpmm_router_context_made(struct vpmm_router *router, int device)
 {
     if (!is_device(device))
         return;
     vpmm_lock_take(&router->lock);
-    uint64_t others = router->seen_devices;
-    bool is_first = !(others & bit(device));
+    bool is_done = router->connected_devices & bit(device);
+    uint64_t others = is_done ? 0 : router->seen_devices & ~bit(device);
     router->seen_devices |= bit(device);
     vpmm_lock_give(&router->lock);
-    for (int other = 0; is_first && other < VPMM_DEVICES_MAX; other++) {
+    for (int other = 0; other < VPMM_DEVICES_MAX; other++) {
         if (!(others & bit(other)))
             continue;
         connect(router, vpmm_router_heap(router, device), device, other);
         connect(router, vpmm_router_heap(router, other), other, device);
     }
+    vpmm_lock_take(&router->lock);
+    router->connected_devices |= bit(device);
+    vpmm_lock_give(&router->lock);
 }
 
 void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer)

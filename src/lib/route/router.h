@@ -67,7 +67,8 @@ struct vpmm_router {
 
     struct vpmm_lock lock;
     struct vpmm_condition changed;
-    uint64_t seen_devices; /* lock: devices that had a context, one bit each */
+    uint64_t seen_devices;      /* lock: devices that had a context, one bit each */
+    uint64_t connected_devices; /* lock: of those, whoever was seen before reaches them, too */
 
     vpmm_atomic64 small_bytes; /* whatever is smaller is too small on every device known; 0: none is
                                   known */

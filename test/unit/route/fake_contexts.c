@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands for what the order does for contexts that come and go. */
+/* Stands for what the order does for contexts that come and go, and for what heaps hear of it. */
 #include "fakes.h"
 
 #include "base/lock.h"
@@ -66,4 +66,10 @@ enum vpmm_status vpmm_order_drain_context(struct vpmm_order *order, struct vpmm_
     (void)context;
     fail_msg("nobody waits for a context here");
     return VPMM_OK;
+}
+
+void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
+{
+    fakes_tell("heap", (uint64_t)heap->params.device);
+    fakes_tell("gone", context_id);
 }

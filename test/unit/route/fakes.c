@@ -322,16 +322,13 @@ uint64_t vpmm_heap_releasable_bytes(struct vpmm_heap *heap)
     return heap->is_reaped ? heap->releasable : 0;
 }
 
-void vpmm_heap_context_gone(struct vpmm_heap *heap, uint64_t context_id)
-{
-    fakes_tell("heap", (uint64_t)heap->params.device);
-    fakes_tell("gone", context_id);
-}
-
 enum vpmm_status vpmm_heap_add_peer(struct vpmm_heap *heap, int peer)
 {
     assert_true(vpmm_lock_none_held());
+    if (fakes.connecting)
+        fakes.connecting();
     (void)pthread_mutex_lock(&notes);
+    fakes.n_connections++;
     if (!fakes.add_peer_status)
         heap->peers |= (uint64_t)1 << peer;
     (void)pthread_mutex_unlock(&notes);

@@ -59,7 +59,9 @@ struct fakes {
     unsigned n_looks;                           /* at regions */
     vpmm_atomic32 n_facts, n_creates;
     enum vpmm_status create_status, add_peer_status, order_status;
-    void (*creating)(void); /* called by heap_create, if set */
+    void (*creating)(void);   /* called by heap_create, if set */
+    void (*connecting)(void); /* called by heap_add_peer, if set */
+    unsigned n_connections;   /* how often heap_add_peer has returned */
     struct vpmm_heap heaps[FAKE_DEVICES];
     /* Context i has the handle &contexts[i], the id 10 + i and the device i; so has the stream with
      * the handle &contexts[i]. */

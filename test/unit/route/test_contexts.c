@@ -46,6 +46,25 @@ static void a_device_seen_while_a_heap_is_made_reaches_it(void **state)
     assert_int_equal(fakes.heaps[0].peers, 1 << 1);
 }
 
+/* Another thread gets the context while the first one is still giving its device access. */
+static void same_context(void)
+{
+    fakes.connecting = NULL;
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(fakes.n_connections, 1);
+}
+
+static void nobody_goes_on_with_a_context_before_its_device_reaches_all(void **state)
+{
+    (void)state;
+    (void)sync_malloc(4 * MIB);
+    fakes.connecting = same_context;
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(fakes.n_connections, 2);
+    vpmm_router_context_made(fixture.router, 1);
+    assert_int_equal(fakes.n_connections, 2);
+}
+
 static void cudamalloc_passes_through_where_two_devices_cannot_reach_each_other(void **state)
 {
     (void)state;
@@ -141,6 +160,7 @@ int main(void)
         FIXTURE_TEST(one_device_has_no_peers),
         FIXTURE_TEST(devices_reach_heaps_made_before_and_after_them),
         FIXTURE_TEST(a_device_seen_while_a_heap_is_made_reaches_it),
+        FIXTURE_TEST(nobody_goes_on_with_a_context_before_its_device_reaches_all),
         FIXTURE_TEST(cudamalloc_passes_through_where_two_devices_cannot_reach_each_other),
         FIXTURE_TEST(cudamalloc_passes_through_when_access_could_not_be_given),
         FIXTURE_TEST(a_destroyed_context_is_told_to_the_order_before_the_heaps),
