@@ -286,6 +286,14 @@ class Sharing(unittest.TestCase):
         until(lambda: not is_listed(exporter))
         self.assertEqual(importer.tell(f"open {handle} {LAZY}"), [INVALID_VALUE, -1])
 
+    def test_an_exporter_whose_threads_have_small_stacks(self):
+        exporter, importer = self.start(VPMM_EXTENT=1), self.start()
+        for command in "stacks", "malloc 300", "fill b 0 5":
+            self.assertEqual(exporter.tell(command), [OK])
+        self.assertEqual(importer.tell(f"open {exporter.get(0)} {LAZY}"), [OK, 0])
+        self.assertEqual(importer.tell(f"read o 0 {300 * MIB}"), [OK, 5])
+        exporter.leave()
+
     def test_nothing_is_left_behind(self):
         exporter, importer, handle = self.pair()
         importer.tell(f"open {handle} {LAZY}")

@@ -16,6 +16,9 @@
 /* How long nobody is accepted where descriptors are short. */
 #define SHORT_MS 100
 
+/* The program's threads may have too little for a driver call. */
+#define STACK_BYTES ((size_t)1 << 20)
+
 /* Where poll looks: at the wake, the socket, and each connection and process. */
 enum {
     AT_WAKE,
@@ -169,11 +172,16 @@ static void *serve(void *self)
 /* The program's signals are for the program's threads. */
 static bool start_thread(struct vpmm_ipc *ipc, struct vpmm_ipc_server *server)
 {
+    pthread_attr_t attributes;
     sigset_t all, before;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_started = pthread_create(&server->thread, NULL, serve, ipc) == 0;
+    bool is_started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
+                      pthread_create(&server->thread, &attributes, serve, ipc) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
     return is_started;
 }
 

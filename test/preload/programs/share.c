@@ -20,6 +20,7 @@
  * device D                  another primary context, current from then on
  * detach                    no context is current from then on
  * reset                     its reset
+ * stacks                    threads get the smallest stack from now on, unless they ask for another
  * fork                      a child that lives until its standard input ends; answers when it runs
  * break                     the device has an error that stays
  * leave                     returns from main */
@@ -29,6 +30,7 @@
 #include <cuda.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,6 +216,15 @@ static void split(void)
     (void)close(ready[0]);
 }
 
+static void make_stacks_small(void)
+{
+    pthread_attr_t attributes;
+    int has_failed = pthread_attr_init(&attributes);
+    if (!has_failed)
+        has_failed = pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN));
+    printf("%d\n", has_failed ? has_failed : pthread_setattr_default_np(&attributes));
+}
+
 static void use_as_mapping(const struct piece *piece)
 {
     const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
@@ -273,6 +284,8 @@ static void act(char **words)
         tell(cuCtxSetCurrent(NULL));
     else if (strcmp(name, "reset") == 0)
         tell(cuDevicePrimaryCtxReset(0));
+    else if (strcmp(name, "stacks") == 0)
+        make_stacks_small();
     else if (strcmp(name, "fork") == 0)
         split();
     else if (strcmp(name, "break") == 0)
