@@ -33,8 +33,8 @@ class Processes(Life):
         device = run.statistics[0]["devices"][0]
         self.assertEqual((device["mallocs"], device["audit"]), (4, 0))
 
-    def test_a_dump_on_a_small_signal_stack(self):
-        path = harness.simulated("small_stack")
+    def test_small_stacks(self):
+        path = harness.simulated("small_stack", f"-I{harness.options.root}/include")
         for form in "text", "json":
             run = harness.run_simulated(path, VPMM_SIM_DEVICES=8, VPMM_DUMP_FORMAT=form)
             self.assertEqual((run.status, run.output), (0, "alive\n"), run.errors)

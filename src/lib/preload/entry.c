@@ -296,18 +296,10 @@ struct vpmm_router *vpmm_enter_served(void)
 }
 
 /* A program may ask before its driver is loaded: then only its options tell. */
-static bool may_have_router(void)
-{
-    struct vpmm_config config;
-    struct vpmm_complaints complaints;
-    vpmm_config_read(&config, &complaints, NULL);
-    return !config.disable && config.active;
-}
-
 struct vpmm_router *vpmm_enter_made(bool *passes_out)
 {
     struct vpmm_world *world = find_made();
-    *passes_out = world ? !world->router : !may_have_router();
+    *passes_out = world ? !world->router : vpmm_passed_by_options();
     if (is_inside || !world || !world->router)
         return NULL;
     is_inside = true;

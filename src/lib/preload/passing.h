@@ -14,6 +14,9 @@ struct vpmm_passed {
     _Atomic(enum vpmm_route) reason; /* why there is no router */
 };
 
+/* Whether the options alone decide that there will be no router. Any stack size. */
+bool vpmm_passed_by_options(void);
+
 /* Remembers why there is no router; returns false, as whoever fails to make one does. */
 bool vpmm_passed_because(struct vpmm_passed *passed, enum vpmm_route reason);
 /* In a forked child, which has not asked for anything yet. */

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Has pools on all devices, and gives its signals an alternate stack as small as a runtime may
- * choose, less what a processor with more registers would take of it. Below lies nothing. */
+/* Asks for pools before its first call of CUDA, in a thread with the smallest stack. Then it has
+ * pools on all devices, and gives its signals an alternate stack as small as a runtime may choose,
+ * less what a processor with more registers would take of it. Below lies nothing. */
 #define _GNU_SOURCE
+#include <vpmm/vpmm.h>
+
 #include <cuda.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE 4096
 #define STACK_BYTES (8192 - 2048)
@@ -15,6 +23,25 @@ static void must(int has_failed)
 {
     if (has_failed)
         exit(1);
+}
+
+static void *ask(void *self)
+{
+    void *found = dlsym(RTLD_DEFAULT, "vpmm_interface_1");
+    vpmm_interface_fn *interface;
+    memcpy(&interface, &found, sizeof interface);
+    must(!interface || interface()->next_device(VPMM_EVERY_DEVICE) != VPMM_EVERY_DEVICE);
+    return self;
+}
+
+static void ask_on_small_stack(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    must(pthread_attr_init(&attributes));
+    must(pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN)));
+    must(pthread_create(&thread, &attributes, ask, NULL));
+    must(pthread_join(thread, NULL));
 }
 
 static void allocate_on(int ordinal)
@@ -32,6 +59,7 @@ static void allocate_on(int ordinal)
 int main(void)
 {
     int n_devices;
+    ask_on_small_stack();
     must(cuInit(0));
     must(cuDeviceGetCount(&n_devices));
     for (int i = 0; i < n_devices; i++)
