@@ -3,9 +3,6 @@
  * it in this library. Must not make anything: a program that asks before its first request is told
  * that there is no pool. */
 #define _POSIX_C_SOURCE 200809L
-/* The public interface (include/vpmm/vpmm.h), as a program that was linked to libvpmm_api.a finds
- * it in this library. It makes nothing: a program that asks before its first request is told that
- * there is no pool. */
 #include "vpmm/vpmm.h"
 
 #include "preload/api.h"
