@@ -58,7 +58,7 @@ static bool meet(struct vpmm_ipc *ipc, int socket)
 static void let_in(struct vpmm_ipc *ipc, int socket)
 {
     struct vpmm_ipc_server *server = ipc->server;
-    if (!vpmm_ipc_peer_is_of(socket, ipc->user_id)) {
+    if (!vpmm_ipc_peer_is_of(socket, ipc->user())) {
         (void)close(socket);
         return;
     }

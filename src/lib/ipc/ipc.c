@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 enum vpmm_status vpmm_ipc_create(const struct vpmm_driver *driver, const struct vpmm_memory *memory,
-                                 const struct vpmm_ipc_lender *lender, uint32_t user_id,
+                                 const struct vpmm_ipc_lender *lender, uint32_t (*user)(void),
                                  struct vpmm_ipc **ipc_out)
 {
     struct vpmm_ipc *ipc = memory->map(memory->self, sizeof *ipc);
@@ -15,7 +15,7 @@ enum vpmm_status vpmm_ipc_create(const struct vpmm_driver *driver, const struct 
     ipc->driver = driver;
     ipc->memory = memory;
     ipc->lender = *lender;
-    ipc->user_id = user_id;
+    ipc->user = user;
     vpmm_lock_init(&ipc->lock, VPMM_RANK_IPC);
     vpmm_condition_init(&ipc->changed);
     *ipc_out = ipc;

@@ -49,12 +49,13 @@ struct vpmm_ipc_lender {
                       struct vpmm_ipc_extent *extents_out, size_t room);
 };
 
-/* No thread, socket or driver call yet. `user_id`: whose processes may be peers. The arguments
- * outlive it (`lender` is copied). NO_METADATA. */
+/* No thread, socket or driver call yet. `user`: whose processes may be peers; asked each time,
+ * because a process may become another user's. The arguments outlive it (`lender` is copied).
+ * NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_ipc_create(const struct vpmm_driver *driver,
                                                  const struct vpmm_memory *memory,
                                                  const struct vpmm_ipc_lender *lender,
-                                                 uint32_t user_id, struct vpmm_ipc **ipc_out);
+                                                 uint32_t (*user)(void), struct vpmm_ipc **ipc_out);
 /* Ends the thread and closes what is open, for tests. NULL is accepted. */
 void vpmm_ipc_destroy(struct vpmm_ipc *ipc);
 /* In a forked child: closes what it inherited of the parent's sockets, and nothing else; `ipc` is

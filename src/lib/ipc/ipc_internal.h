@@ -92,7 +92,7 @@ struct vpmm_ipc {
     const struct vpmm_driver *driver;
     const struct vpmm_memory *memory;
     struct vpmm_ipc_lender lender;
-    uint32_t user_id;
+    uint32_t (*user)(void);
     struct vpmm_lock lock;
     struct vpmm_condition changed;
     vpmm_atomic32 is_ended;

@@ -38,7 +38,7 @@ static int connect_to(const struct vpmm_ipc *ipc, const struct vpmm_ipc_peer *pe
                       uint64_t deadline_ms)
 {
     int socket = vpmm_ipc_connect(peer->process, peer->door, deadline_ms);
-    if (socket >= 0 && !vpmm_ipc_peer_is_of(socket, ipc->user_id)) {
+    if (socket >= 0 && !vpmm_ipc_peer_is_of(socket, ipc->user())) {
         (void)close(socket);
         socket = -1;
     }

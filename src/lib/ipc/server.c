@@ -211,7 +211,7 @@ enum vpmm_status vpmm_ipc_serve(struct vpmm_ipc *ipc)
     const struct vpmm_memory *memory = ipc->memory;
     if (atomic_load(&ipc->server))
         return VPMM_OK;
-    if (!vpmm_ipc_user_is_one(ipc->user_id))
+    if (!vpmm_ipc_user_is_one(ipc->user()))
         return VPMM_NOT_SUPPORTED;
     struct vpmm_ipc_server *server = memory->map(memory->self, sizeof *server);
     if (!server)

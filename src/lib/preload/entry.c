@@ -186,8 +186,8 @@ static bool furnish(struct vpmm_world *world)
     if (world->config.trace_path[0])
         vpmm_router_watch(world->router, vpmm_tracing_watch(&world->tracing, world->router));
     struct vpmm_ipc_lender lender = vpmm_ipc_lender_of(world->router);
-    if (world->config.ipc && vpmm_ipc_create(&world->driver, &vpmm_memory_system, &lender,
-                                             geteuid(), &world->ipc) != VPMM_OK)
+    if (world->config.ipc && vpmm_ipc_create(&world->driver, &vpmm_memory_system, &lender, geteuid,
+                                             &world->ipc) != VPMM_OK)
         world->ipc = NULL;
     return true;
 }

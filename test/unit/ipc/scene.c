@@ -170,8 +170,8 @@ int scene_set_up(void **state)
     for (unsigned i = 0; i < EXTENTS; i++)
         if (driver.extent_create(driver.self, 0, EXTENT_BYTES, &lent.extents[i]))
             return 1;
-    return vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid(), &exporter) ||
-           vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid(), &importer) ||
+    return vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid, &exporter) ||
+           vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid, &importer) ||
            vpmm_ipc_export(exporter, &block, handle);
 }
 

@@ -41,7 +41,7 @@ static struct answers ask_inside(bool is_mapped)
         unsigned char other[VPMM_IPC_HANDLE_BYTES];
         uint64_t address;
         if (unshare(CLONE_NEWUSER) != 0 || (is_mapped && !write_map(user_id)) ||
-            vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid(), &inside))
+            vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid, &inside))
             _exit(SKIPPED);
         answers.exported = vpmm_ipc_export(inside, &block, other);
         answers.opened = vpmm_ipc_open(inside, handle, &opener, &address);

@@ -9,6 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static uint32_t another_user(void)
+{
+    return geteuid() + 1;
+}
+
 static void another_user_is_neither_served_nor_asked(void **state)
 {
     (void)state;
@@ -16,12 +21,40 @@ static void another_user_is_neither_served_nor_asked(void **state)
     struct vpmm_ipc *stranger;
     unsigned char strange[VPMM_IPC_HANDLE_BYTES];
     assert_int_equal(
-        vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid() + 1, &stranger), VPMM_OK);
+        vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, another_user, &stranger), VPMM_OK);
     assert_int_equal(vpmm_ipc_open(stranger, handle, &opener, &address), VPMM_NOT_FOUND);
     assert_int_equal(vpmm_ipc_export(stranger, &block, strange), VPMM_OK);
     assert_int_equal(vpmm_ipc_open(importer, strange, &opener, &address), VPMM_NOT_FOUND);
     assert_int_equal(vpmm_atomic_load(&lent.n_leases_ever), 0);
     vpmm_ipc_destroy(stranger);
+}
+
+static bool is_another_now;
+
+static uint32_t user_now(void)
+{
+    return is_another_now ? another_user() : geteuid();
+}
+
+/* As after setuid, which threads of the same process share. */
+static void who_becomes_this_user_is_served(void **state)
+{
+    (void)state;
+    uint64_t address;
+    struct vpmm_ipc *changed;
+    unsigned char changing[VPMM_IPC_HANDLE_BYTES];
+    is_another_now = true;
+    assert_int_equal(vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, user_now, &changed),
+                     VPMM_OK);
+    assert_int_equal(vpmm_ipc_open(changed, handle, &opener, &address), VPMM_NOT_FOUND);
+    is_another_now = false;
+    assert_int_equal(vpmm_ipc_export(changed, &block, changing), VPMM_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        struct vpmm_ipc *with = i ? importer : changed;
+        assert_int_equal(vpmm_ipc_open(with, i ? changing : handle, &opener, &address), VPMM_OK);
+        assert_int_equal(vpmm_ipc_close(with, address, wait_for_work, NULL), VPMM_OK);
+    }
+    vpmm_ipc_destroy(changed);
 }
 
 static void who_sends_nonsense_is_dropped(void **state)
@@ -184,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(another_user_is_neither_served_nor_asked),
+        TEST(who_becomes_this_user_is_served),
         TEST(who_sends_nonsense_is_dropped),
         TEST(extents_are_for_those_who_hold_a_lease),
         TEST(a_lost_connection_ends_no_lease),

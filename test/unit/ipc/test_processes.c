@@ -201,7 +201,7 @@ static void what_is_abandoned_is_closed(void **state)
     unsigned before = count_descriptors();
     struct vpmm_ipc *other;
     unsigned char ours[VPMM_IPC_HANDLE_BYTES];
-    assert_int_equal(vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid(), &other),
+    assert_int_equal(vpmm_ipc_create(&driver, &vpmm_memory_system, &lender, geteuid, &other),
                      VPMM_OK);
     assert_int_equal(vpmm_ipc_export(other, &block, ours), VPMM_OK);
     assert_true(count_descriptors() > before);
