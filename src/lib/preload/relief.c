@@ -51,6 +51,20 @@ RELIEVED(cuLibraryLoadFromFile,
           unsigned n_jit_options, void *options, void **values, unsigned n_options),
          library_out, path, jit_options, jit_values, n_jit_options, options, values, n_options)
 
+/* Loading a module may leave its functions and variables for these. */
+RELIEVED(cuModuleGetFunction, (CUfunction * function_out, CUmodule module, const char *name),
+         function_out, module, name)
+RELIEVED(cuLibraryGetModule, (CUmodule * module_out, void *library), module_out, library)
+RELIEVED(cuLibraryGetGlobal,
+         (CUdeviceptr * address_out, size_t *bytes_out, void *library, const char *name),
+         address_out, bytes_out, library, name)
+RELIEVED(cuLibraryGetManaged,
+         (CUdeviceptr * address_out, size_t *bytes_out, void *library, const char *name),
+         address_out, bytes_out, library, name)
+RELIEVED(cuKernelGetFunction, (CUfunction * function_out, void *kernel), function_out, kernel)
+RELIEVED(cuFuncLoad, (CUfunction function), function)
+RELIEVED(cuCtxSetLimit, (CUlimit limit, size_t value), limit, value)
+
 RELIEVED(cuGraphInstantiateWithFlags,
          (CUgraphExec * exec_out, CUgraph graph, unsigned long long flags), exec_out, graph, flags)
 RELIEVED(cuGraphInstantiateWithParams, (CUgraphExec * exec_out, CUgraph graph, void *parameters),
@@ -69,3 +83,6 @@ RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreate, (CUstream * stream_out
                 stream_out, flags)
 RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreateWithPriority,
                 (CUstream * stream_out, unsigned flags, int priority), stream_out, flags, priority)
+RELIEVED_SEEING(vpmm_see_creation(flags), cuGreenCtxStreamCreate,
+                (CUstream * stream_out, void *green, unsigned flags, int priority), stream_out,
+                green, flags, priority)

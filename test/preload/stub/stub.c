@@ -69,6 +69,14 @@
     X(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0, 0)                                  \
     X(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0, 0)                                         \
     X(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0, 0)                                 \
+    X(cuModuleGetFunction, "cuModuleGetFunction", 2000, 0, 0)                                      \
+    X(cuLibraryGetModule, "cuLibraryGetModule", 12000, 0, 0)                                       \
+    X(cuLibraryGetGlobal, "cuLibraryGetGlobal", 12000, 0, 0)                                       \
+    X(cuLibraryGetManaged, "cuLibraryGetManaged", 12000, 0, 0)                                     \
+    X(cuKernelGetFunction, "cuKernelGetFunction", 12000, 0, 0)                                     \
+    X(cuFuncLoad, "cuFuncLoad", 12040, 0, 0)                                                       \
+    X(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0, 0)                                                  \
+    X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, 0, 0)                               \
     X(cuStreamCreate, "cuStreamCreate", 2000, 0, 0)                                                \
     X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0, 0)                        \
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0, 0)                     \

@@ -87,6 +87,14 @@ CALL(cuModuleLoadDataEx, NULL, NULL, 0, NULL, NULL)
 CALL(cuModuleLoadFatBinary, NULL, NULL)
 CALL(cuLibraryLoadData, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0)
 CALL(cuLibraryLoadFromFile, NULL, "", NULL, NULL, 0, NULL, NULL, 0)
+CALL(cuModuleGetFunction, NULL, NULL, "")
+CALL(cuLibraryGetModule, NULL, NULL)
+CALL(cuLibraryGetGlobal, NULL, NULL, NULL, "")
+CALL(cuLibraryGetManaged, NULL, NULL, NULL, "")
+CALL(cuKernelGetFunction, NULL, NULL)
+CALL(cuFuncLoad, NULL)
+CALL(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 0)
+CALL(cuGreenCtxStreamCreate, NULL, NULL, CU_STREAM_NON_BLOCKING, 0)
 CALL(cuGraphInstantiateWithFlags, NULL, NULL, 0)
 CALL(cuGraphInstantiateWithParams, NULL, NULL, NULL)
 CALL(cuGraphInstantiateWithParams_ptsz, NULL, NULL, NULL)
@@ -115,6 +123,14 @@ static const struct {
     ROW(cuModuleLoadFatBinary),
     ROW(cuLibraryLoadData),
     ROW(cuLibraryLoadFromFile),
+    ROW(cuModuleGetFunction),
+    ROW(cuLibraryGetModule),
+    ROW(cuLibraryGetGlobal),
+    ROW(cuLibraryGetManaged),
+    ROW(cuKernelGetFunction),
+    ROW(cuFuncLoad),
+    ROW(cuCtxSetLimit),
+    ROW(cuGreenCtxStreamCreate),
     ROW(cuGraphInstantiateWithFlags),
     ROW(cuGraphInstantiateWithParams),
     ROW(cuGraphInstantiateWithParams_ptsz),
