@@ -71,29 +71,94 @@ static struct vpmm_rack *make(struct vpmm_small *small, bool is_async)
     return rack;
 }
 
+/* Of racks that are all somebody's, so many are looked at in one request. */
+#define LOOKED_AT_MAX 64u
+/* So many racks are wanted before all are emptied again for that. */
+#define WANTED_MIN 256u
+
+/* With the latch: nothing lies in it, and nothing comes back to it. */
+static bool is_unused(const struct vpmm_rack *rack)
+{
+    return !vpmm_atomic_load(&rack->n_slabs) && !rack->waiting_first &&
+           !vpmm_atomic_load(&rack->returns) && !rack->batch;
+}
+
+/* A thread that ends does not say so of its stream: a rack that holds nothing may be another
+ * stream's. If the stream is still there, it asks for a rack again. */
+static struct vpmm_rack *take_unused(struct vpmm_small *small, bool is_async)
+{
+    uint32_t n = vpmm_atomic_load(&small->n_racks);
+    for (uint32_t i = 0; i < LOOKED_AT_MAX && n; i++) {
+        small->last_asked = small->last_asked % n + 1;
+        struct vpmm_rack *rack = vpmm_rack_at(small, small->last_asked);
+        if (rack->is_left || rack->is_async != is_async || vpmm_atomic_load(&rack->n_slabs))
+            continue;
+        vpmm_rack_latch(rack);
+        bool is_taken = is_unused(rack);
+        struct vpmm_track *track = is_taken ? rack->track : NULL;
+        if (is_taken) {
+            unbind(small, rack);
+            rack->track = NULL;
+            rack->has_followed = false;
+            rack->followed = VPMM_FENCE_NONE;
+        }
+        vpmm_rack_give(rack);
+        vpmm_order_track_end(track);
+        if (is_taken)
+            return rack;
+    }
+    return NULL;
+}
+
+/* The stream has a rack from now on. False: there are too many, or no memory. */
+static bool find_place(struct vpmm_small *small, uint64_t id, struct vpmm_context *context)
+{
+    bool is_async = !(id & VPMM_RACK_OF_CONTEXT);
+    vpmm_lock_take(&small->lock);
+    struct vpmm_rack *rack = vpmm_rack_find(small, id);
+    bool is_there = rack != NULL;
+    if (!rack)
+        rack = adopt(small, context, is_async);
+    if (!rack)
+        rack = make(small, is_async);
+    if (!rack) {
+        small->n_wanted++;
+        rack = take_unused(small, is_async);
+    }
+    if (rack && !is_there) {
+        vpmm_rack_latch(rack);
+        rack->context = context;
+        bind(small, rack, id);
+        vpmm_rack_give(rack);
+    }
+    vpmm_lock_give(&small->lock);
+    return rack != NULL;
+}
+
+/* What all racks keep goes back for the sake of one, but not for each that wants one. */
+static bool may_empty_all(struct vpmm_small *small)
+{
+    vpmm_lock_take(&small->lock);
+    bool may = !small->emptied_at || small->n_wanted - small->emptied_at >= WANTED_MIN;
+    if (may)
+        small->emptied_at = small->n_wanted;
+    vpmm_lock_give(&small->lock);
+    return may;
+}
+
 struct vpmm_rack *vpmm_rack_require(struct vpmm_small *small, uint64_t id,
                                     struct vpmm_context *context)
 {
-    bool is_async = !(id & VPMM_RACK_OF_CONTEXT);
     struct vpmm_rack *rack = vpmm_rack_take(small, id);
     if (rack)
         return rack;
     (void)vpmm_order_poll(small->order);
-    vpmm_lock_take(&small->lock);
-    rack = vpmm_rack_find(small, id);
-    if (!rack) {
-        rack = adopt(small, context, is_async);
-        if (!rack)
-            rack = make(small, is_async);
-        if (rack) {
-            vpmm_rack_latch(rack);
-            rack->context = context;
-            bind(small, rack, id);
-            vpmm_rack_give(rack);
-        }
+    bool has_place = find_place(small, id, context);
+    if (!has_place && may_empty_all(small)) {
+        vpmm_small_give_back(small);
+        has_place = find_place(small, id, context);
     }
-    vpmm_lock_give(&small->lock);
-    return rack ? vpmm_rack_take(small, id) : NULL;
+    return has_place ? vpmm_rack_take(small, id) : NULL;
 }
 
 /* With the lock. The rack may be adopted once the fence is complete. The batch, which the caller

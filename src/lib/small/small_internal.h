@@ -156,6 +156,9 @@ struct vpmm_small {
     struct vpmm_slab *idle[VPMM_SLAB_PAGES_MAX + 1]; /* by pages */
     vpmm_atomic32 n_racks;                           /* the first ones exist */
     uint32_t n_left;
+    uint64_t n_wanted, emptied_at; /* lock: racks when there were too many; then, when all were last
+                                      emptied for one of them */
+    uint32_t last_asked;           /* lock: the last rack that was to be another stream's */
     _Atomic(struct vpmm_rack *) buckets[VPMM_RACK_BUCKETS];
     vpmm_atomic32 n_roots;
     struct vpmm_small_root roots[VPMM_SMALL_ROOTS];
