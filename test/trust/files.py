@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the library writes to and what it leaves alone: no file of the user is damaged, no pipe holds a program up, a file of
 dumps has a bound, and a trace that somebody cuts ends nobody."""
+import contextlib
 import fcntl
 import json
 import os
@@ -46,6 +47,15 @@ class Files(unittest.TestCase):
         run = harness.run_simulated(program("worker"), *arguments, **{"VPMM_STATS": "0", **environment})
         self.assertEqual((run.status, run.output.splitlines()[-1:]), (0, ["done"]), run.output + run.errors)
         return run
+
+    @contextlib.contextmanager
+    def limited_files(self, most_bytes):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     # ---- what is not ours to write to ----
 
@@ -143,6 +153,25 @@ class Files(unittest.TestCase):
             self.run_worker(VPMM_STATS=path)
             self.assertEqual(self.read("s.txt").count("statistics of worker"), n)
 
+    def test_a_table_does_not_mix_with_another_processs(self):
+        path = self.path("s.txt", "vpmm[1] statistics of")
+        with open(path, "a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            run = self.run_worker(VPMM_STATS=path)
+        self.assertEqual(self.read("s.txt"), "vpmm[1] statistics of")
+        self.assertIn("another process has locked it; the statistics are here:", run.errors)
+        self.assertIn("statistics of worker", run.errors)
+
+    def test_a_full_disk_leaves_whole_tables(self):
+        path = self.path("s.txt")
+        self.run_worker(VPMM_STATS=path)
+        before = self.read("s.txt")
+        with self.limited_files(len(before) + len(before) // 2):
+            run = self.run_worker(VPMM_STATS=path)
+        self.assertEqual(self.read("s.txt"), before)
+        self.assertIn("not all of it could be written; the statistics are here:", run.errors)
+        self.assertIn("statistics of worker", run.errors)
+
     def test_standard_output_and_error_by_their_names(self):
         run = self.run_worker(VPMM_STATS="/dev/stderr", VPMM_DUMP="/dev/stderr")
         self.assertIn("statistics of worker", run.errors)
@@ -173,12 +202,8 @@ class Files(unittest.TestCase):
         self.run_worker(VPMM_DUMP=path, VPMM_DUMP_FORMAT="json")
         whole = len(list(reports.dumps(self.read("d"))))
         once = os.stat(path).st_size
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (once + once // 2, before[1]))
-        try:
+        with self.limited_files(once + once // 2):
             self.run_worker(VPMM_DUMP=path, VPMM_DUMP_FORMAT="json")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
         self.assertIn(len(list(reports.dumps(self.read("d")))), range(whole + 1, 2 * whole))
 
     def test_a_dump_does_not_mix_with_another_processs(self):

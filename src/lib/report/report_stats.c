@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Gathers the figures of a router, and writes them as statistics. Runs while the process ends, so
- * it must not wait for a lock or call the driver. */
+ * it must not wait for a thread or call the driver. */
 #define _GNU_SOURCE
 #include "report/report_internal.h"
 
@@ -289,6 +289,18 @@ static void warn(const struct vpmm_config *config, const char *why)
              why);
 }
 
+/* Tables of several processes that end at once stand one behind the other. */
+static const char *open_for_table(const char *path, const char *const *beginnings,
+                                  struct vpmm_sink *sink_out)
+{
+    const char *why = vpmm_sink_open(path, beginnings, sink_out);
+    if (why || vpmm_sink_lock(sink_out))
+        return why;
+    (void)vpmm_sink_close(sink_out);
+    (void)vpmm_sink_open("", beginnings, sink_out);
+    return "another process has locked it";
+}
+
 /* Of this process, to where `config` says; gives the snapshot back. */
 static void write_at_exit(const struct vpmm_config *config, struct snapshot *snapshot)
 {
@@ -300,10 +312,12 @@ static void write_at_exit(const struct vpmm_config *config, struct snapshot *sna
     if (config->stats_json)
         why = vpmm_sink_open_replacement(path, beginnings, made);
     else
-        why = vpmm_sink_open(path, beginnings + 1, &made->sink);
+        why = open_for_table(path, beginnings + 1, &made->sink);
     if (why)
         warn(config, why);
     bool is_whole = write_snapshot(made->sink.fd, config->stats_json, &process, snapshot, true);
+    if (!is_whole)
+        vpmm_sink_take_back(&made->sink);
     why = vpmm_sink_replace(made, is_whole);
     if (why) {
         warn(config, why);
