@@ -74,6 +74,20 @@ static bool read_of(const char *folder, const char *group, const char *file, cha
     return read_text(path, text, FILE_ROOM);
 }
 
+/* What the system can drop of a group's memory: not what is in files that have no disk, such as
+ * those in /dev/shm, although these count as cached, too. */
+static uint64_t droppable(const char *folder, const char *group, bool is_v2)
+{
+    char text[FILE_ROOM];
+    if (!read_of(folder, group, "/memory.stat", text))
+        return 0;
+    uint64_t cached = number_after(text, is_v2 ? "file " : "total_cache ");
+    uint64_t shared = number_after(text, is_v2 ? "shmem " : "total_shmem ");
+    if (cached == UINT64_MAX)
+        return 0;
+    return shared == UINT64_MAX ? cached : cached - least(shared, cached);
+}
+
 /* What one group leaves. A limit that is as good as none is larger than any machine. */
 static uint64_t group_room(const char *folder, const char *group, bool is_v2)
 {
@@ -85,9 +99,7 @@ static uint64_t group_room(const char *folder, const char *group, bool is_v2)
         !read_of(folder, group, is_v2 ? "/memory.current" : "/memory.usage_in_bytes", text))
         return UINT64_MAX;
     uint64_t used = number_of(text);
-    uint64_t cached = 0;
-    if (read_of(folder, group, "/memory.stat", text))
-        cached = number_after(text, is_v2 ? "file " : "total_cache ");
+    uint64_t cached = droppable(folder, group, is_v2);
     used -= cached < used ? cached : 0;
     return limit > used ? limit - used : 0;
 }

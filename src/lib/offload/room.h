@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /* In bytes; UINT64_MAX: nothing says. What a group has in the page cache counts as left, because
- * the system drops it where memory is needed (Linux, Documentation/admin-guide/cgroup-v2.rst,
- * "Memory Interface Files"). */
+ * the system drops it where memory is needed; but for shared memory, which "file" contains and
+ * "shmem" tells (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"; of
+ * version 1 Documentation/admin-guide/cgroup-v1/memory.rst, "stat file"). */
 uint64_t vpmm_host_room(void);
 
 /* For tests: the same of a system whose files lie below these folders (/proc and /sys/fs/cgroup).

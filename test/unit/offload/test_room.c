@@ -61,6 +61,10 @@ static void test_all(void **state)
     assert_int_equal(room(), 700);
     put("groups/a/memory.stat", "anon 50\nfile 200\n");
     assert_int_equal(room(), 900);
+    put("groups/a/memory.stat", "anon 50\nfile 200\nkernel 3\nshmem 120\n");
+    assert_int_equal(room(), 780);
+    put("groups/a/memory.stat", "file 20\nshmem 120\n");
+    assert_int_equal(room(), 700);
     put("groups/a/memory.current", "3000\n");
     assert_int_equal(room(), 0);
     put("proc/self/cgroup", "9:cpu:/x\n4:blkio,memory:/m\n1:name=systemd:/memory\n");
@@ -68,6 +72,8 @@ static void test_all(void **state)
     put("groups/memory/m/memory.limit_in_bytes", "500\n");
     put("groups/memory/m/memory.usage_in_bytes", "100\n");
     assert_int_equal(room(), 400);
+    put("groups/memory/m/memory.stat", "cache 1\nshmem 1\ntotal_cache 90\ntotal_shmem 60\n");
+    assert_int_equal(room(), 430);
     put("groups/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
     assert_int_equal(room(), 64 * 1024);
 }
