@@ -62,6 +62,7 @@ struct offload_source {
     const char *bytes; /* of the mapped file */
     uint64_t n_bytes;
     int descriptor;
+    bool is_in_memory; /* it is in a file system without a disk */
     bool is_registered;
     struct vpmm_safetensors tensors;
 };
@@ -136,7 +137,7 @@ struct vpmm_offload {
     struct offload_source sources[OFFLOAD_SOURCES_MAX];
     uint32_t n_sources;
     uint64_t host_pinned_bytes;
-    uint64_t host_registered_bytes; /* of those, pages of files */
+    uint64_t host_registered_bytes; /* of those, pages of files that the system could drop before */
     struct offload_stage stages[OFFLOAD_STAGES];
     unsigned next_stage;
 
@@ -295,10 +296,11 @@ void offload_sources_finish(struct vpmm_offload *offload);
 
 /* Notes that so many bytes are pinned; NO_HOST_ROOM: they may not be. */
 VPMM_MUST_CHECK enum vpmm_status offload_host_charge(struct vpmm_offload *offload, uint64_t bytes);
-/* The same of pages of a file. */
-VPMM_MUST_CHECK enum vpmm_status offload_host_charge_file(struct vpmm_offload *offload,
-                                                          uint64_t bytes);
 void offload_host_refund(struct vpmm_offload *offload, uint64_t bytes);
+/* The same of all pages of a file. */
+VPMM_MUST_CHECK enum vpmm_status offload_host_charge_file(struct vpmm_offload *offload,
+                                                          const struct offload_source *source);
+void offload_host_refund_file(struct vpmm_offload *offload, const struct offload_source *source);
 VPMM_MUST_CHECK enum vpmm_status offload_stages_make(struct vpmm_offload *offload);
 void offload_store_finish(struct vpmm_offload *offload);
 /* The bytes from `offset` of the file on. False: they are not there. */

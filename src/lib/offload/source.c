@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -20,6 +22,7 @@ static enum vpmm_status open_file(struct vpmm_offload *offload, const char *path
                                   struct offload_source *source)
 {
     struct stat facts;
+    struct statfs system;
     source->descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (source->descriptor < 0)
         return offload_tell(offload, VPMM_UNSOUND, path, ": ", vpmm_fault_text(errno),
@@ -27,6 +30,8 @@ static enum vpmm_status open_file(struct vpmm_offload *offload, const char *path
     if (fstat(source->descriptor, &facts) != 0 || !S_ISREG(facts.st_mode))
         return offload_tell(offload, VPMM_UNSOUND, path, ": it is no ordinary file", (char *)NULL);
     source->n_bytes = (uint64_t)facts.st_size;
+    source->is_in_memory =
+        fstatfs(source->descriptor, &system) == 0 && system.f_type == TMPFS_MAGIC;
     return VPMM_OK;
 }
 
@@ -60,7 +65,7 @@ static enum vpmm_status register_file(struct vpmm_offload *offload, const char *
                                       struct offload_source *source)
 {
     const struct vpmm_driver *driver = offload->driver;
-    enum vpmm_status status = offload_host_charge_file(offload, source->n_bytes);
+    enum vpmm_status status = offload_host_charge_file(offload, source);
     if (!status) {
         void *memory;
         int mode;
@@ -72,8 +77,7 @@ static enum vpmm_status register_file(struct vpmm_offload *offload, const char *
             driver->capture_restore(driver->self, mode);
         }
         if (status) {
-            offload_host_refund(offload, source->n_bytes);
-            offload->host_registered_bytes -= source->n_bytes;
+            offload_host_refund_file(offload, source);
             (void)offload_tell(offload, status, path,
                                ": the driver does not register its mapping: ",
                                vpmm_status_text(status), (char *)NULL);

@@ -34,6 +34,12 @@ static uint64_t room_left(const struct vpmm_offload *offload)
     return room > used ? room - used : 0;
 }
 
+static void note_pinned(struct vpmm_offload *offload, uint64_t bytes)
+{
+    offload->host_pinned_bytes = bytes;
+    vpmm_atomic_store(&offload->figures->host_bytes, bytes);
+}
+
 enum vpmm_status offload_host_charge(struct vpmm_offload *offload, uint64_t bytes)
 {
     uint64_t room = room_left(offload);
@@ -41,23 +47,39 @@ enum vpmm_status offload_host_charge(struct vpmm_offload *offload, uint64_t byte
         return offload_tell_bytes(offload, VPMM_NO_HOST_ROOM, "host memory: ", bytes,
                                   " bytes are to be pinned, and ", room,
                                   " may be used (the control group's limit counts)");
-    offload->host_pinned_bytes += bytes;
-    vpmm_atomic_store(&offload->figures->host_bytes, offload->host_pinned_bytes);
+    note_pinned(offload, offload->host_pinned_bytes + bytes);
     return VPMM_OK;
 }
 
 void offload_host_refund(struct vpmm_offload *offload, uint64_t bytes)
 {
-    offload->host_pinned_bytes -= bytes;
-    vpmm_atomic_store(&offload->figures->host_bytes, offload->host_pinned_bytes);
+    note_pinned(offload, offload->host_pinned_bytes - bytes);
 }
 
-enum vpmm_status offload_host_charge_file(struct vpmm_offload *offload, uint64_t bytes)
+/* What is in memory already takes no more of what the system has left. */
+static bool is_there(const struct vpmm_offload *offload, const struct offload_source *source)
 {
-    enum vpmm_status status = offload_host_charge(offload, bytes);
+    return source->is_in_memory && !offload->params.host_bytes_max;
+}
+
+enum vpmm_status offload_host_charge_file(struct vpmm_offload *offload,
+                                          const struct offload_source *source)
+{
+    if (is_there(offload, source)) {
+        note_pinned(offload, offload->host_pinned_bytes + source->n_bytes);
+        return VPMM_OK;
+    }
+    enum vpmm_status status = offload_host_charge(offload, source->n_bytes);
     if (!status)
-        offload->host_registered_bytes += bytes;
+        offload->host_registered_bytes += source->n_bytes;
     return status;
+}
+
+void offload_host_refund_file(struct vpmm_offload *offload, const struct offload_source *source)
+{
+    offload_host_refund(offload, source->n_bytes);
+    if (!is_there(offload, source))
+        offload->host_registered_bytes -= source->n_bytes;
 }
 
 static enum vpmm_status pin(struct vpmm_offload *offload, uint64_t bytes, void **memory_out)

@@ -224,8 +224,8 @@ static void test_read(void **state)
     end(&scene);
 }
 
-/* A file of one tensor "t" of so many bytes from offset 128 on, and a hole for them. */
-static int make_sparse(char *at, uint64_t bytes)
+/* One tensor "t" of so many bytes from offset 128 on, and a hole for them. */
+static void fill_sparse(int descriptor, uint64_t bytes)
 {
     char header[128] = {120};
     int n = sprintf(header + 8,
@@ -233,11 +233,17 @@ static int make_sparse(char *at, uint64_t bytes)
                     "]}}",
                     bytes, bytes);
     memset(header + 8 + n, ' ', sizeof header - 8 - (size_t)n);
-    strcpy(at, "/tmp/vpmm-sparse-XXXXXX");
-    int descriptor = mkstemp(at);
-    assert_true(descriptor >= 0);
     assert_int_equal(write(descriptor, header, sizeof header), sizeof header);
     assert_int_equal(ftruncate(descriptor, (off_t)(sizeof header + bytes)), 0);
+}
+
+/* In a folder that has a disk. */
+static int make_sparse(char *at, uint64_t bytes)
+{
+    strcpy(at, "/var/tmp/vpmm-sparse-XXXXXX");
+    int descriptor = mkstemp(at);
+    assert_true(descriptor >= 0);
+    fill_sparse(descriptor, bytes);
     return descriptor;
 }
 
@@ -290,6 +296,31 @@ static void test_files_beyond_the_host(void **state)
     scene_teardown(&scene);
 }
 
+/* What is in memory already, as in /dev/shm, takes no more of it. */
+static void test_files_in_memory(void **state)
+{
+    struct scene scene;
+    char paths[3][64];
+    uint32_t source;
+    (void)state;
+    uint64_t bytes = vpmm_host_room() / 5 * 3;
+    scene_setup(&scene);
+    scene.params.staging = VPMM_OFFLOAD_MUST_MAP;
+    scene_make(&scene, 8);
+    for (uint32_t i = 0; i < 2; i++) {
+        int file = memfd_create("source", MFD_CLOEXEC);
+        fill_sparse(file, bytes);
+        sprintf(paths[i], "/proc/self/fd/%d", file);
+        assert_int_equal(vpmm_offload_open(scene.offload, paths[i], &source), VPMM_OK);
+        assert_int_equal(close(file), 0);
+    }
+    assert_int_equal(close(make_sparse(paths[2], bytes)), 0);
+    assert_int_equal(vpmm_offload_open(scene.offload, paths[2], &source), VPMM_OK);
+    assert_int_equal(unlink(paths[2]), 0);
+    assert_int_equal(scene_stats(&scene).host_bytes, 3 * (128 + bytes));
+    scene_teardown(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_files_that_touch),
         cmocka_unit_test(test_files_beyond_the_host),
+        cmocka_unit_test(test_files_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
