@@ -23,7 +23,8 @@ static enum vpmm_status open_file(struct vpmm_offload *offload, const char *path
 {
     struct stat facts;
     struct statfs system;
-    source->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe without a writer would be waited for. */
+    source->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (source->descriptor < 0)
         return offload_tell(offload, VPMM_UNSOUND, path, ": ", vpmm_fault_text(errno),
                             (char *)NULL);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -168,6 +169,7 @@ static void test_refused(void **state)
     uint64_t address;
     uint32_t source, number;
     void *host;
+    char pipe[sizeof path + 8];
     (void)state;
     scene_setup(&scene);
     write_file(&scene);
@@ -176,6 +178,11 @@ static void test_refused(void **state)
     assert_non_null(strstr(scene.message, "/nonexistent: "));
     assert_int_equal(vpmm_offload_open(scene.offload, "/", &source), VPMM_UNSOUND);
     assert_non_null(strstr(scene.message, "no ordinary file"));
+    (void)sprintf(pipe, "%s.pipe", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(vpmm_offload_open(scene.offload, pipe, &source), VPMM_UNSOUND);
+    assert_non_null(strstr(scene.message, "no ordinary file"));
+    assert_int_equal(unlink(pipe), 0);
     assert_int_equal(vpmm_offload_open(scene.offload, "/proc/self/exe", &source), VPMM_UNSOUND);
     assert_non_null(strstr(scene.message, "no safetensors file"));
     assert_int_equal(vpmm_offload_open(scene.offload, path, &source), VPMM_OK);
