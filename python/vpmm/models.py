@@ -95,6 +95,7 @@ class Offloaded:
             if group.kind in told:
                 for module in tensors.owners_of(self.model, self.found, group.names):
                     self._wrap(module, number)
+        self._wrap_model()
         self._keep_calls()
         self._hooks.append(self.model.register_forward_hook(self._end, always_call=True))
         self._guard()
@@ -161,6 +162,23 @@ class Offloaded:
                 self._on_stream(self.weights.done, number)
 
         module.forward = forward
+
+    def _wrap_model(self):
+        """PyTorch calls no hook after what is no Exception, such as an interrupt by the user: it ends the pass here."""
+        inner = self.model.forward
+        self._wrapped.append((self.model, self.model.__dict__.get("forward")))
+
+        @functools.wraps(inner)
+        def forward(*arguments, **named):
+            try:
+                return inner(*arguments, **named)
+            except Exception:
+                raise
+            except BaseException:
+                self._end(None, None, None)
+                raise
+
+        self.model.forward = forward
 
     def _keep_calls(self):
         """A hook, even one that does nothing, keeps PyTorch's own layers from reading the weights of modules inside them

@@ -118,6 +118,19 @@ class Llamas(OnTheHost):
         self.assertTrue(torch.equal(self.model(self.text), self.expected))
         self.assertEqual(offloaded.weights.calls, ["begin", "cancel", "begin", "end"])
 
+    def test_a_pass_that_is_interrupted_is_cancelled(self):
+        """PyTorch calls no hook for what is no Exception, such as an interrupt by the user."""
+        offloaded = vpmm.offload(self.model, "1GiB", self.file)
+        for interrupt in KeyboardInterrupt, SystemExit:
+            hook = self.model.layers[1].mlp.down_proj.register_forward_pre_hook(mock.Mock(side_effect=interrupt))
+            with self.assertRaises(interrupt):
+                self.model(self.text)
+            hook.remove()
+            self.assertTrue(torch.equal(self.model(self.text), self.expected))
+        self.assertEqual(offloaded.weights.calls, ["begin", "cancel", "begin", "end"] * 2)
+        offloaded.close()
+        self.assertNotIn("forward", self.model.__dict__)
+
     def test_keep_and_direct(self):
         offloaded = vpmm.offload(self.model, "1GiB", self.file, keep=["layers.0", "lm_head"], direct=["layers.2.mlp"])
         self.assertTrue(torch.equal(self.model(self.text), self.expected))
