@@ -241,6 +241,7 @@ def offload(model, budget, source, keep=(), direct=(), plan=None, check=False, f
     """Gives a model, which may be on the meta device, its weights from safetensors files. `keep`, `direct`: names of
     modules or weights that are always resident, or read from host memory. `plan`: of vpmm.plan, or its file; without
     one the first pass is recorded. `promote`: of the budget, the most for direct modules that are used much. `check`: a read of a weight outside of its module faults. Returns an Offloaded."""
+    tensors.refuse_old()
     device = cuda_device(device)
     found = tensors.weights_of(model, device)
     keep, direct = tensors.matching(found, keep), tensors.matching(found, direct)

@@ -49,6 +49,13 @@ def weights_of(model, device):
     return {weight.name: weight for weight in found.values()}
 
 
+def refuse_old():
+    """Raises Unsupported where PyTorch lacks what keeps weights in windows from being read or written by others: its
+    layers of transformers read the weights of modules inside them whatever hooks these have."""
+    if not hasattr(torch.nn.Module, "register_load_state_dict_pre_hook"):
+        raise Unsupported(f"PyTorch {torch.__version__} is too old: 2.5 is needed")
+
+
 def refuse(model, weights):
     """Raises Unsupported for what cannot work with weights that move, by name."""
     for name, module in model.named_modules():
