@@ -189,7 +189,7 @@ def main():
     generate(is_offloaded)
     torch.use_deterministic_algorithms(False)
     good = unittest.TextTestRunner(stream=sys.stderr).run(
-        unittest.defaultTestLoader.loadTestsFromNames(["test_models", "test_for_gpus"])).wasSuccessful()
+        unittest.defaultTestLoader.loadTestsFromNames(["test_models", "test_ends", "test_for_gpus"])).wasSuccessful()
     print("the package's own tests:", good)
     return 0 if good else 1
 
