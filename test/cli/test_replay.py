@@ -80,6 +80,15 @@ class Figures(Case):
         self.assertEqual((figures["calls"], figures["parts"], figures["grows"]), (80, 40, 2))
         self.assertEqual(figures["held_peak_bytes"], 4 * MIB)
 
+    def test_the_name_of_a_file_is_told_whole(self):
+        """However long it is, and in whatever letters."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, *["目录" * 30] * 12, "\U0001f600.csv")
+            path.parent.mkdir(parents=True)
+            path.write_text(SMALL)
+            result = vpmm("--json", "--on", "sim", str(path))
+        self.assertEqual((result.returncode, json.loads(result.stdout)["trace"]), (0, str(path)))
+
     def test_an_empty_trace(self):
         replays = self.replays("# nothing\n\n" + "# A\n", "--find-limit")
         self.assertEqual(replays["replays"][0]["passes"][0]["calls"], 0)

@@ -33,6 +33,10 @@ class Figures(Case):
                 self.assertEqual(found["mallocs"], mallocs)
                 self.assertEqual(f"{found['live_peak']['bytes'] / 1e9:.1f} GB", peak)
 
+    def test_the_name_of_a_file_is_in_its_letters(self):
+        path = self.convert(TRACES / f"{NAMES[0]}.csv.gz", "größe 目.csv", "--min-size", "512M")
+        self.assertEqual(self.summary(path)["file"], str(path))
+
     def test_counts_are_those_of_the_lines(self):
         for name in NAMES:
             lines = gzip.decompress((TRACES / f"{name}.csv.gz").read_bytes()).decode().splitlines()

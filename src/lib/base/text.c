@@ -79,20 +79,63 @@ void vpmm_text_bytes(struct vpmm_text *text, uint64_t bytes)
     vpmm_text_string(text, printed);
 }
 
+/* How many bytes the first character of UTF-8 has (RFC 3629, section 4); 0: there is none. */
+static size_t decode(const unsigned char *at, uint32_t *code_out)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    uint32_t code = n < 2 ? at[0] : at[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    bool is_half = code >= 0xd800 && code <= 0xdfff;
+    if (n == 0 || at[0] >= 0xf8 || code > 0x10ffff || code < least[n] || is_half)
+        return 0;
+    *code_out = code;
+    return n;
+}
+
+static char *put_unit(char *out, uint32_t unit)
+{
+    *out++ = '\\';
+    *out++ = 'u';
+    for (int shift = 12; shift >= 0; shift -= 4)
+        *out++ = "0123456789abcdef"[unit >> shift & 15];
+    return out;
+}
+
+static char *put_character(char *out, uint32_t code)
+{
+    if (code >= 0x10000) {
+        out = put_unit(out, 0xd800 + ((code - 0x10000) >> 10));
+        return put_unit(out, 0xdc00 + ((code - 0x10000) & 0x3ff));
+    }
+    if (code < 0x20 || code >= 0x7f)
+        return put_unit(out, code);
+    if (code == '"' || code == '\\')
+        *out++ = '\\';
+    *out++ = (char)code;
+    return out;
+}
+
+size_t vpmm_text_escape(const char *string, char escaped_out[static VPMM_TEXT_ESCAPED_ROOM])
+{
+    const unsigned char *at = (const unsigned char *)string;
+    uint32_t code = at[0];
+    size_t n = decode(at, &code);
+    *put_character(escaped_out, code) = 0;
+    return n ? n : 1;
+}
+
 void vpmm_text_quoted(struct vpmm_text *text, const char *string)
 {
+    char escaped[VPMM_TEXT_ESCAPED_ROOM];
     vpmm_text_char(text, '"');
-    for (; *string; string++) {
-        unsigned char c = (unsigned char)*string;
-        if (c < 0x20 || c >= 0x7f) {
-            vpmm_text_string(text, "\\u00");
-            vpmm_text_char(text, "0123456789abcdef"[c >> 4]);
-            vpmm_text_char(text, "0123456789abcdef"[c & 15]);
-            continue;
-        }
-        if (c == '"' || c == '\\')
-            vpmm_text_char(text, '\\');
-        vpmm_text_char(text, *string);
+    while (*string) {
+        string += vpmm_text_escape(string, escaped);
+        vpmm_text_string(text, escaped);
     }
     vpmm_text_char(text, '"');
 }

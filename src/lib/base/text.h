@@ -44,8 +44,14 @@ void vpmm_text_hex(struct vpmm_text *text, uint64_t number, unsigned digits);
 /* `bytes` for people, as vpmm_bytes_print writes them. */
 void vpmm_text_bytes(struct vpmm_text *text, uint64_t bytes);
 
-/* `string` in double quotes with JSON's escapes; valid JSON whatever the bytes are (those above
- * ASCII are taken for Latin 1). */
+/* A character as JSON has it, terminated: two escapes at most. */
+#define VPMM_TEXT_ESCAPED_ROOM 13
+
+/* Writes the first character of `string`, which is not empty, as it stands in a JSON string, in
+ * ASCII. Returns how many bytes of `string` it is. A byte that begins no character of UTF-8 is
+ * taken for one of Latin 1. */
+size_t vpmm_text_escape(const char *string, char escaped_out[static VPMM_TEXT_ESCAPED_ROOM]);
+/* All of it in double quotes. */
 void vpmm_text_quoted(struct vpmm_text *text, const char *string);
 
 /* Writes what the buffer holds and empties it. After an interruption or a short write it goes on;

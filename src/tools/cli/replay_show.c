@@ -4,7 +4,7 @@
 #include "cli/cli_replay.h"
 
 #include "base/bytes.h"
-#include "base/text.h"
+#include "cli/quoted.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -239,15 +239,6 @@ void vpmm_cli_replays_print(const struct vpmm_cli_replays *replays)
 
 /* ---- JSON ---- */
 
-static void print_quoted(const char *string)
-{
-    char piece[6 * VPMM_REPLAY_MESSAGE_BYTES];
-    struct vpmm_text text;
-    vpmm_text_init(&text, piece, sizeof piece, -1);
-    vpmm_text_quoted(&text, string);
-    fputs(piece, stdout);
-}
-
 static void print_values(const struct vpmm_replay_pass *pass, const struct figure *some, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -277,7 +268,7 @@ static void print_replay(const struct vpmm_cli_replay *replay)
     uint64_t live_bytes = vpmm_replay_live_peak(result);
     uint64_t held_bytes = vpmm_replay_held_peak(result);
     printf("\n  {\"through\": \"%s\", \"device\": ", vpmm_cli_replay_name(replay->through));
-    print_quoted(result->device);
+    vpmm_cli_print_quoted(result->device);
     printf(", \"device_bytes\": %" PRIu64 ", \"page_bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64
            ", \"has_kernels\": %s, \"is_preloaded\": %s,\n   \"live_peak_bytes\": %" PRIu64
            ", \"held_peak_bytes\": %" PRIu64 ", \"held_ratio\": %.4f,\n   \"passes\": [",
@@ -299,7 +290,7 @@ void vpmm_cli_replays_print_json(const struct vpmm_cli_replays *replays)
 {
     const struct vpmm_tape *tape = replays->tape;
     printf("{\"trace\": ");
-    print_quoted(replays->path);
+    vpmm_cli_print_quoted(replays->path);
     printf(", \"on\": \"%s\", \"least_bytes\": %" PRIu64 ", \"mallocs\": %" PRIu32
            ", \"frees\": %" PRIu64 ", \"kernels\": %" PRIu64
            ",\n \"left_out\": {\"small\": %" PRIu64 ", \"failed\": %" PRIu64

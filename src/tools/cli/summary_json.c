@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Prints a summary as JSON. Must not print anything but one object. */
+#include "cli/quoted.h"
 #include "cli/summary.h"
 
 #include <stdio.h>
-
-static void print_string(const char *string)
-{
-    putchar('"');
-    for (; *string; string++) {
-        unsigned char c = (unsigned char)*string;
-        if (c < ' ' || c > '~' || c == '"' || c == '\\')
-            printf("\\u%04x", c);
-        else
-            putchar(c);
-    }
-    putchar('"');
-}
 
 static void print_number(const char *key, uint64_t number)
 {
@@ -67,9 +55,9 @@ static void print_facts(const struct vpmm_summary *summary, const struct vpmm_tr
                         const char *name)
 {
     printf("{\"vpmm_trace_summary\": 1, \"file\": ");
-    print_string(name);
+    vpmm_cli_print_quoted(name);
     printf(", \"program\": ");
-    print_string(facts->program);
+    vpmm_cli_print_quoted(facts->program);
     print_number("pid", facts->pid);
     print_number("start_unix_ns", facts->start_unix_ns);
     printf(", \"is_ended\": %s", facts->is_ended ? "true" : "false");
@@ -163,7 +151,7 @@ static void print_paths(const struct vpmm_summary *summary)
         if (path->count.n == 0)
             continue;
         printf("%s{\"path\": %u, \"text\": ", separator, i);
-        print_string(vpmm_summary_path_text(i, room));
+        vpmm_cli_print_quoted(vpmm_summary_path_text(i, room));
         print_number("mallocs", path->count.n);
         print_number("bytes", path->count.bytes);
         print_number("p50_ns", vpmm_summary_quantile(&path->times, 500));
@@ -189,7 +177,7 @@ static void print_slowest(const struct vpmm_summary *summary)
         print_number("device", entry->device);
         print_number("stream", entry->stream);
         printf(", \"path\": ");
-        print_string(vpmm_summary_path_text(entry->path, room));
+        vpmm_cli_print_quoted(vpmm_summary_path_text(entry->path, room));
         putchar('}');
     }
     putchar(']');

@@ -5,6 +5,7 @@
 #include "trace/writer_internal.h"
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,12 +22,10 @@ struct chrome {
 
 static void put_string(struct vpmm_trace_output *output, const char *string)
 {
-    for (; *string; string++) {
-        unsigned char c = (unsigned char)*string;
-        if (c < ' ' || c > '~' || c == '"' || c == '\\')
-            vpmm_trace_output_format(output, "\\u%04x", c);
-        else
-            vpmm_trace_output_bytes(output, string, 1);
+    char escaped[VPMM_TEXT_ESCAPED_ROOM];
+    while (*string) {
+        string += vpmm_text_escape(string, escaped);
+        vpmm_trace_output_format(output, "%s", escaped);
     }
 }
 

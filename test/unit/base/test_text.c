@@ -54,6 +54,38 @@ static void quoted_text_is_ascii_json(void **state)
     assert_string_equal(buffer, "\"a\\\"b\\\\c\\u000a\\u0001/\\u00e9\\u007f\"");
 }
 
+/* Whole characters, and bytes of what is none: too long a form, half of a pair, beyond the last
+ * one, cut off. */
+static void quoted_text_is_utf_8_where_it_can_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *quoted;
+    } cases[] = {
+        {"\xc3\xa9", "\"\\u00e9\""},
+        {"a\xe7\x9b\xae\xe5\xbd\x95", "\"a\\u76ee\\u5f55\""},
+        {"\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf", "\"\\ud83d\\ude00\\udbff\\udfff\""},
+        {"\xc2\x80\xdf\xbf", "\"\\u0080\\u07ff\""},
+        {"\xc1\xbf", "\"\\u00c1\\u00bf\""},
+        {"\xe0\x9f\xbf", "\"\\u00e0\\u009f\\u00bf\""},
+        {"\xed\xa0\x80", "\"\\u00ed\\u00a0\\u0080\""},
+        {"\xf0\x8f\xbf\xbf", "\"\\u00f0\\u008f\\u00bf\\u00bf\""},
+        {"\xf4\x90\x80\x80", "\"\\u00f4\\u0090\\u0080\\u0080\""},
+        {"\xf8\x80\x80\x80", "\"\\u00f8\\u0080\\u0080\\u0080\""},
+        {"\x80"
+         "a\xe7\x9b",
+         "\"\\u0080a\\u00e7\\u009b\""},
+        {"", "\"\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char buffer[64];
+        struct vpmm_text text;
+        vpmm_text_init(&text, buffer, sizeof buffer, -1);
+        vpmm_text_quoted(&text, cases[i].text);
+        assert_string_equal(buffer, cases[i].quoted);
+    }
+}
+
 static void without_a_file_the_rest_is_cut_off(void **state)
 {
     (void)state;
@@ -172,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_put_side_by_side),
         cmocka_unit_test(quoted_text_is_ascii_json),
+        cmocka_unit_test(quoted_text_is_utf_8_where_it_can_be),
         cmocka_unit_test(without_a_file_the_rest_is_cut_off),
         cmocka_unit_test(a_slow_pipe_and_signals_lose_nothing),
         cmocka_unit_test(a_file_that_takes_nothing_is_no_trouble),
