@@ -11,7 +11,7 @@ from .sizes import parse_bytes
 
 STREAMED, KEPT, DIRECT = 0, 1, 2
 MESSAGE_BYTES = 1024
-MESSAGES = {}  # by handle: an object that nobody closes still writes there
+MESSAGES = {}  # by their number: an object that nobody closes, or that nobody got, still writes there
 
 
 class Tensor(NamedTuple):
@@ -39,8 +39,12 @@ class Weights:
                                chunk_bytes=parse_bytes(chunk), ring_bytes=parse_bytes(ring),
                                host_bytes_max=parse_bytes(host), message=ctypes.addressof(self._message),
                                message_bytes=MESSAGE_BYTES, promote_bytes=parse_bytes(promote))
-        self._check(self._table.weights_make(byref(options), byref(self._handle)))
-        MESSAGES[self._handle.value] = self._message
+        MESSAGES[id(self._message)] = self._message
+        try:
+            self._check(self._table.weights_make(byref(options), byref(self._handle)))
+        except Exception:
+            del MESSAGES[id(self._message)]
+            raise
 
     def _check(self, result, floor=0):
         if result:
@@ -53,10 +57,14 @@ class Weights:
 
     def close(self):
         """Waits for the device's work and gives everything back."""
-        if self._handle:
-            self._call("destroy")
-            del MESSAGES[self._handle.value]
-            self._handle = ctypes.c_void_p()
+        handle, self._handle = self._handle, ctypes.c_void_p()  # an interrupt must not lead to another close of it
+        if handle:
+            try:
+                self._check(self._table.weights_destroy(handle))
+            except Exception:
+                self._handle = handle
+                raise
+            del MESSAGES[id(self._message)]
 
     def __enter__(self):
         return self

@@ -138,6 +138,8 @@ class OnADevice(unittest.TestCase):
     def test_passes(self):
         self.assertEqual(self.play("14MiB").splitlines(), [
             "dropped: its messages have a place True",
+            "interrupted: its messages have a place True",
+            "interrupted, and closed once",
             "refused: weight 5 has 1000 bytes, and the data has 1001",
             "need ['all', 'floor', 'host', 'smooth']",
             "sealed again: the same need True",

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import weakref
+from unittest import mock
 
 import vpmm
 from vpmm import native
@@ -40,6 +41,29 @@ def drop():
     message = weakref.ref(vpmm.Weights("64MiB")._message)
     gc.collect()
     print("dropped: its messages have a place", message() is not None)
+
+
+def interrupt():
+    """Nor one that was made when the user interrupted the program."""
+    messages = []
+
+    def check(weights, *_):
+        messages.append(weakref.ref(weights._message))
+        raise KeyboardInterrupt
+
+    try:
+        with mock.patch.object(vpmm.Weights, "_check", check):
+            vpmm.Weights("64MiB")
+    except KeyboardInterrupt:
+        gc.collect()
+        print("interrupted: its messages have a place", messages[0]() is not None)
+    weights = vpmm.Weights("64MiB")
+    try:
+        with mock.patch.object(vpmm.Weights, "_check", check):
+            weights.close()
+    except KeyboardInterrupt:
+        weights.close()
+        print("interrupted, and closed once")
 
 
 def seal_again(weights, need):
@@ -96,6 +120,7 @@ try:
     start()
     if "wait" not in sys.argv:
         drop()
+        interrupt()
     play(sys.argv[1], sys.argv[2])
 except vpmm.BudgetTooSmall as error:
     print("floor", error.floor, error)
