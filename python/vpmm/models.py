@@ -16,6 +16,10 @@ from .sources import Tensors
 from .weights import DIRECT, STREAMED, Weights
 
 
+# What moves or converts the parameters of a module, and what copies it: the copy's forward would be the original's.
+REFUSED = ("_apply", "__deepcopy__")
+
+
 def cuda_device(device):
     """The CUDA device that is meant, with its number; None: the current one."""
     if not torch.cuda.is_available():
@@ -56,7 +60,8 @@ class Offloaded:
             module.__dict__.update({"forward": forward} if forward else {})
         self._wrapped = []
         for module in self.model.modules():
-            module.__dict__.pop("_apply", None)
+            for name in REFUSED:
+                module.__dict__.pop(name, None)
         for weight in self.found.values():
             tensors.put(self.model, weight, torch.empty_like(weight.tensor, device="meta"))
         with torch.cuda.device(self.device):
@@ -200,7 +205,7 @@ class Offloaded:
             self._hooks.append(module.register_state_dict_post_hook(self._saved(names)))
             self._hooks.append(module.register_load_state_dict_pre_hook(_refuse))
         for module in self.model.modules():
-            module._apply = _refuse
+            module.__dict__.update(dict.fromkeys(REFUSED, _refuse))
 
     def _saved(self, names):
         def replace(_module, state, prefix, _metadata):
@@ -220,7 +225,7 @@ class Offloaded:
 
 
 def _refuse(*_args, **_more):
-    raise Unsupported("weights in windows cannot be moved, converted or written: close() the offloaded model first")
+    raise Unsupported("weights in windows cannot be moved, converted, copied or written: close() the offloaded model first")
 
 
 def _show(done, total, progress):
