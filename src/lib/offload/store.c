@@ -109,7 +109,7 @@ enum vpmm_status vpmm_offload_host(struct vpmm_offload *offload, uint32_t number
         return offload_tell(offload, VPMM_INVALID, "no such weight, or sealed", (char *)NULL);
     struct offload_weight *weight = offload_weight(offload, number + 1);
     struct offload_group *group = offload_group(offload, weight->group);
-    if (weight->descriptor >= 0 || (weight->host && !group->host))
+    if (weight->descriptor >= 0 || weight->source)
         return offload_tell(offload, VPMM_INVALID, weight->name, ": it has a file", (char *)NULL);
     if (!group->host) {
         void *memory = NULL;

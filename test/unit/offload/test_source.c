@@ -167,7 +167,7 @@ static void test_refused(void **state)
 {
     struct scene scene;
     uint64_t address;
-    uint32_t source, number;
+    uint32_t source, number, other;
     void *host;
     char pipe[sizeof path + 8];
     (void)state;
@@ -197,6 +197,10 @@ static void test_refused(void **state)
     weight.group = 1;
     assert_int_equal(vpmm_offload_add(scene.offload, &weight, &address, &number), VPMM_OK);
     assert_int_equal(vpmm_offload_from(scene.offload, number, source, "layer.0"), VPMM_OK);
+    assert_int_equal(vpmm_offload_host(scene.offload, number, &host), VPMM_INVALID);
+    /* Nor where another weight of its group has host memory. */
+    assert_int_equal(vpmm_offload_add(scene.offload, &weight, &address, &other), VPMM_OK);
+    assert_int_equal(vpmm_offload_host(scene.offload, other, &host), VPMM_OK);
     assert_int_equal(vpmm_offload_host(scene.offload, number, &host), VPMM_INVALID);
     end(&scene);
 }
