@@ -25,6 +25,20 @@ class Refused(unittest.TestCase):
                 self.assertEqual(lines.count(answer), 12)
             self.assertEqual(lines[-4:], ["own set 0", "own get 0", "own flags 1", "own unmap 0"])
 
+    def test_the_one_attribute_that_can_be_set(self):
+        for more in {}, {"VPMM_MIN_SIZE": "page"}:
+            lines = self.scene("attributes", **more)
+            for answer in (f"type to 1 set {INVALID_VALUE}", "nothing to 0 set 0", "sync to 1 set 0",
+                           f"no value {INVALID_VALUE}", f"freed to 1 set {INVALID_VALUE}"):
+                self.assertEqual(lines.count(answer), 6)
+            self.assertEqual(lines.count("now 1"), 7)
+
+    def test_synchronous_copies_are_complete_in_the_contexts_of_who_sets_it_and_of_the_block(self):
+        path = harness.simulated("refused")
+        output = harness.run_simulated(path, "attributes", TELL_FLAGS="1").output.splitlines()
+        self.assertEqual([line for line in output if "flag" in line],
+                         ["before, flag 0", "current, flag 0x80", "owner, flag 0x80"])
+
     def test_a_memory_pool_that_is_not_destroyed_stays_the_devices(self):
         lines = self.scene("pools")
         self.assertEqual(lines[:3], [f"{call} {NOT_PERMITTED}" for call in ("pool destroy", "ipc get", "ipc open")])

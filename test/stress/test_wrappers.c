@@ -35,6 +35,7 @@ static void wrappers_answer(void)
         WRAPPED(cuMemGetAddressRange),
         WRAPPED(cuPointerGetAttribute),
         WRAPPED(cuPointerGetAttributes),
+        WRAPPED(cuPointerSetAttribute),
         WRAPPED(cuMemRetainAllocationHandle),
         WRAPPED(cuMemGetAccess),
         WRAPPED(cuMemSetAccess),

@@ -3,6 +3,7 @@
  * kind (cudaMalloc or cudaMallocAsync). Only the requested bytes of a live block are the program's:
  * about the rest of our addresses the original is asked as about memory that is not there. Must not
  * answer for them itself. */
+#include "base/lock.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/wrap_stream.h"
@@ -126,13 +127,16 @@ CUresult vpmm_wrap_cuMemGetAddressRange_v2(CUdeviceptr *base_out, size_t *bytes_
     return CUDA_SUCCESS;
 }
 
+static struct vpmm_context *context_of(struct vpmm_router *router, const struct block *block)
+{
+    return vpmm_order_context_by_id(vpmm_router_order(router), block->view.owner.context_id);
+}
+
 /* The driver says NULL for mapped memory, which is right for cudaMallocAsync. */
 static void rewrite_context(struct vpmm_router *router, const struct block *block, void *value)
 {
-    const struct vpmm_owner *owner = &block->view.owner;
-    struct vpmm_context *context =
-        vpmm_order_context_by_id(vpmm_router_order(router), owner->context_id);
-    if (owner->is_async || !context)
+    struct vpmm_context *context = context_of(router, block);
+    if (block->view.owner.is_async || !context)
         return;
     vpmm_context_handle handle = vpmm_context_raw(context);
     memcpy(value, &handle, sizeof handle);
@@ -181,6 +185,33 @@ static void rewrite_direct(const struct block *block, void *value)
         memcpy(value, &is_capable, sizeof is_capable);
 }
 
+/* CU_CTX_SYNC_MEMOPS, which headers before CUDA 12.1 lack. */
+#define CONTEXT_SYNCS 0x80u
+
+/* Whether synchronous copies and fills of `context` are complete when they return; `is_wanted`: it
+ * is made so. Only where it is not yet: to set flags, the driver may wait for calls of other
+ * threads. */
+static bool context_syncs(struct vpmm_router *router, const struct vpmm_context *context,
+                          bool is_wanted)
+{
+    unsigned flags = 0;
+    CUcontext popped;
+    if (!context || !vpmm_order_context_lives(vpmm_router_order(router), context) ||
+        VPMM_ORIGINAL(cuCtxPushCurrent_v2, (CUcontext)(void *)vpmm_context_raw(context)))
+        return false;
+    bool syncs = VPMM_ORIGINAL(cuCtxGetFlags, &flags) == CUDA_SUCCESS;
+    if (syncs && !(flags & CONTEXT_SYNCS))
+        syncs = is_wanted && VPMM_ORIGINAL(cuCtxSetFlags, flags | CONTEXT_SYNCS) == CUDA_SUCCESS;
+    (void)VPMM_ORIGINAL(cuCtxPopCurrent_v2, &popped);
+    return syncs;
+}
+
+static void rewrite_sync(struct vpmm_router *router, const struct block *block, void *value)
+{
+    int syncs = context_syncs(router, context_of(router, block), false);
+    memcpy(value, &syncs, sizeof syncs);
+}
+
 /* Replaces what the driver said about our block by what the program would see without us. */
 static void rewrite(struct vpmm_router *router, const struct block *block,
                     CUpointer_attribute attribute, void *value)
@@ -203,6 +234,9 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         rewrite_context(router, block, value);
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        rewrite_sync(router, block, value);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         memcpy(value, &no_handle_types, sizeof no_handle_types);
@@ -255,6 +289,45 @@ CUresult vpmm_wrap_cuPointerGetAttributes(unsigned n, CUpointer_attribute *attri
     if (router)
         vpmm_leave();
     return result;
+}
+
+/* The driver keeps this promise about its own memory alone. For ours, the contexts that may use the
+ * block give it: its own, and that of the thread that asks. Nothing is taken back. */
+static bool keep_sync(struct vpmm_router *router, const struct block *block, const unsigned *value)
+{
+    struct vpmm_order *order = vpmm_router_order(router);
+    const struct vpmm_context *owner = context_of(router, block);
+    struct vpmm_context *current = NULL;
+    if (!*value)
+        return true;
+    bool could_be_cancelled = vpmm_cancel_hold();
+    bool has_owner = owner && !vpmm_context_is_gone(owner);
+    bool has_current = vpmm_order_context(order, NULL, &current) == VPMM_OK;
+    bool is_kept = has_owner ? context_syncs(router, owner, true) : has_current;
+    if (has_current && current != owner)
+        is_kept = context_syncs(router, current, true) && is_kept;
+    vpmm_cancel_restore(could_be_cancelled);
+    return is_kept;
+}
+
+CUresult vpmm_wrap_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                         CUdeviceptr address)
+{
+    struct block block;
+    enum whose whose = NOT_OURS;
+    bool is_sync = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, is_kept = false;
+    struct vpmm_router *router = vpmm_enter_served();
+    if (router) {
+        whose = look(router, address, &block);
+        is_kept = whose == OUR_BLOCK && is_sync && keep_sync(router, &block, value);
+        vpmm_leave();
+    }
+    if (is_kept)
+        return CUDA_SUCCESS;
+    /* What bare CUDA refuses to set for its own blocks it refuses for mapped memory otherwise. */
+    if (whose == OUR_BLOCK && !is_sync)
+        address = VPMM_NO_ALLOCATION;
+    return VPMM_ORIGINAL(cuPointerSetAttribute, value, attribute, named(whose, address));
 }
 
 /* Bare CUDA has no such handle for memory of either kind; one of several extents would stand for

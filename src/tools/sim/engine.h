@@ -181,6 +181,9 @@ CUresult sim_ctx_device_of(struct sim *sim, CUcontext context,
 CUresult sim_ctx_get_id(struct sim *sim, CUcontext context,
                         unsigned long long *id_out); /* NULL: the current one */
 CUresult sim_ctx_get_flags(struct sim *sim, unsigned *flags_out);
+/* All that a context may have, CU_CTX_SYNC_MEMOPS included, which older headers lack. */
+#define SIM_CTX_FLAGS_MASK 0xff
+CUresult sim_ctx_set_flags(struct sim *sim, unsigned flags);
 CUresult sim_ctx_synchronize(struct sim *sim);
 CUresult sim_ctx_synchronize_of(struct sim *sim, CUcontext context); /* cuCtxSynchronize_v2 */
 CUresult sim_ctx_record_event(struct sim *sim, CUcontext context, CUevent event);

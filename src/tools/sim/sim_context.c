@@ -301,6 +301,19 @@ CUresult sim_ctx_get_flags(struct sim *sim, unsigned *flags_out)
     return call_leave(sim, "cuCtxGetFlags", result);
 }
 
+CUresult sim_ctx_set_flags(struct sim *sim, unsigned flags)
+{
+    struct context *context = NULL;
+    CUresult result = call_enter(sim, "cuCtxSetFlags");
+    if (result == CUDA_SUCCESS)
+        result = context_now(sim, &context);
+    if (result == CUDA_SUCCESS && (flags & ~(unsigned)SIM_CTX_FLAGS_MASK))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        context->flags = flags;
+    return call_leave(sim, "cuCtxSetFlags", result);
+}
+
 /* The whole context includes streams that capture: refused then, whatever the mode. */
 CUresult sim_ctx_synchronize_of(struct sim *sim, CUcontext handle)
 {

@@ -105,6 +105,59 @@ static void scene_mappings(void)
     mapping();
 }
 
+/* ---- attributes ---- */
+
+static void attribute(const char *name, CUpointer_attribute wanted, unsigned value,
+                      CUdeviceptr address)
+{
+    unsigned now = 77;
+    CUresult result = cuPointerSetAttribute(&value, wanted, address);
+    printf("%s to %u ", name, value);
+    if (!tell("set", result) && value) {
+        must(cuPointerGetAttribute(&now, wanted, address));
+        printf("now %u\n", now);
+    }
+}
+
+/* CUDA's context flag for what the attribute promises; the library's way to keep that. */
+static void flag(const char *where)
+{
+    unsigned flags = 0;
+    must(cuCtxGetFlags(&flags));
+    if (getenv("TELL_FLAGS"))
+        printf("%s flag %#x\n", where, flags & 0x80);
+}
+
+/* Set by a thread of a context of its own, and by one without any. */
+static void scene_attributes(void)
+{
+    const size_t sizes[] = {BYTES, 9 * MIB / 4, 4 * KIB};
+    CUcontext mine, popped;
+    must(cuCtxCreate_v2(&mine, CU_CTX_SCHED_YIELD, 0));
+    must(cuCtxPopCurrent(&popped));
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        CUdeviceptr address = take(i % 2, sizes[i / 2]);
+        attribute("type", CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 1, address);
+        attribute("nothing", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 0, address);
+        if (!i) {
+            flag("before,");
+            must(cuCtxPushCurrent(mine));
+        }
+        attribute("sync", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, address + sizes[i / 2] / 2);
+        if (!i) {
+            flag("current,");
+            must(cuCtxPopCurrent(&popped));
+            flag("owner,");
+        }
+        tell("no value", cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+        must(i % 2 ? cuMemFreeAsync(address, stream) : cuMemFree(address));
+        must(cuStreamSynchronize(stream));
+        attribute("freed", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, address);
+    }
+    must(cuCtxSetCurrent(NULL));
+    attribute("without a context, sync", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, plain);
+}
+
 /* ---- inside a host function ---- */
 
 static CUmemoryPool pool;
@@ -218,10 +271,8 @@ int main(int n, char **arguments)
         const char *name;
         void (*play)(void);
     } scenes[] = {
-        {"mappings", scene_mappings},
-        {"pools", scene_pools},
-        {"capture", scene_capture},
-        {"contexts", scene_contexts},
+        {"mappings", scene_mappings}, {"attributes", scene_attributes}, {"pools", scene_pools},
+        {"capture", scene_capture},   {"contexts", scene_contexts},
     };
     must(cuInit(0));
     must(cuDevicePrimaryCtxRetain(&primary, 0));

@@ -43,6 +43,7 @@
     X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0, 0)                                 \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0, 0)                                  \
     X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0, 0)                                \
+    X(cuPointerSetAttribute, "cuPointerSetAttribute", 6000, 0, 0)                                  \
     X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0, 0)                     \
     X(cuMemGetAccess, "cuMemGetAccess", 10020, 0, 0)                                               \
     X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, 0)                                               \

@@ -97,6 +97,7 @@ CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context),
      context ? sim_ctx_device_of(sim, context, device) : sim_ctx_get_device(sim, device))
 CALL(cuCtxGetId, (CUcontext context, unsigned long long *id), sim_ctx_get_id(sim, context, id))
 CALL(cuCtxGetFlags, (unsigned *flags), sim_ctx_get_flags(sim, flags))
+CALL(cuCtxSetFlags, (unsigned flags), sim_ctx_set_flags(sim, flags))
 CALL(cuCtxSynchronize, (void), sim_ctx_synchronize(sim))
 CALL(cuCtxSynchronize_v2, (CUcontext context),
      context ? sim_ctx_synchronize_of(sim, context) : sim_ctx_synchronize(sim))
