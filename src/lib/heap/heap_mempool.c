@@ -51,6 +51,12 @@ static uint64_t keeper_used_bytes(const struct vpmm_heap *heap)
     return keeper->used_bytes ? keeper->used_bytes(keeper->self) : 0;
 }
 
+static uint64_t keeper_reserved_bytes(const struct vpmm_heap *heap)
+{
+    const struct vpmm_keeper *keeper = &heap->keeper;
+    return keeper->reserved_pages ? keeper->reserved_pages(keeper->self) * heap->page_bytes : 0;
+}
+
 /* With the parts of regions that its keeper has given out. */
 static uint64_t used_bytes_in_all(const struct vpmm_heap *heap, uint32_t number)
 {
@@ -67,8 +73,8 @@ static uint64_t default_reserved_bytes(const struct vpmm_heap *heap)
     return held_pages > other_pages ? (held_pages - other_pages) * heap->page_bytes : 0;
 }
 
-/* A program that never allocated from it sees a pool that never held anything. The keeper's pages
- * are counted by whoever has them. */
+/* A program that never allocated from it sees a pool that never held anything. Without what the
+ * keeper has. */
 static uint64_t reserved_bytes(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
                                uint64_t used)
 {
@@ -78,6 +84,15 @@ static uint64_t reserved_bytes(const struct vpmm_heap *heap, const struct vpmm_m
     uint64_t of_keeper = keeper_used_bytes(heap);
     uint64_t whole = used > of_keeper ? used - of_keeper : 0;
     return reserved > whole ? reserved : in_pages(heap, whole);
+}
+
+/* With the pages that the keeper has. */
+static uint64_t reserved_bytes_in_all(const struct vpmm_heap *heap,
+                                      const struct vpmm_mempool *mempool, uint64_t used)
+{
+    uint64_t reserved = reserved_bytes(heap, mempool, used);
+    return mempool->number == VPMM_MEMPOOL_DEFAULT ? reserved + keeper_reserved_bytes(heap)
+                                                   : reserved;
 }
 
 static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
@@ -99,7 +114,7 @@ void vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *m
 void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, bool is_sure)
 {
     if (is_sure)
-        vpmm_mempool_note_used(heap, mempool);
+        vpmm_mempool_note(heap, mempool);
     else
         vpmm_mempool_note_hit(heap, mempool);
 }
@@ -116,18 +131,19 @@ static bool is_below_high(const struct vpmm_heap *heap, const struct vpmm_mempoo
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     if (is_below_high(heap, mempool)) {
-        raise_to(&mempool->reserved_high_bytes, default_reserved_bytes(heap));
+        raise_to(&mempool->reserved_high_bytes,
+                 default_reserved_bytes(heap) + keeper_reserved_bytes(heap));
         return;
     }
     uint64_t used = note_used(heap, mempool);
-    raise_to(&mempool->reserved_high_bytes, reserved_bytes(heap, mempool, used));
+    raise_to(&mempool->reserved_high_bytes, reserved_bytes_in_all(heap, mempool, used));
 }
 
 void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
                                struct vpmm_mempool_figures *figures_out)
 {
     uint64_t used = note_used(heap, mempool);
-    uint64_t reserved = reserved_bytes(heap, mempool, used);
+    uint64_t reserved = reserved_bytes_in_all(heap, mempool, used);
     raise_to(&mempool->reserved_high_bytes, reserved);
     vpmm_atomic_store(&mempool->is_asked, 1);
     *figures_out = (struct vpmm_mempool_figures){
@@ -146,8 +162,8 @@ void vpmm_heap_mempool_reset_used(struct vpmm_heap *heap, struct vpmm_mempool *m
 
 void vpmm_heap_mempool_reset_reserved(struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
-    uint64_t used = used_bytes(heap, mempool->number);
-    vpmm_atomic_store(&mempool->reserved_high_bytes, reserved_bytes(heap, mempool, used));
+    uint64_t used = used_bytes_in_all(heap, mempool->number);
+    vpmm_atomic_store(&mempool->reserved_high_bytes, reserved_bytes_in_all(heap, mempool, used));
 }
 
 bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempool *mempool,

@@ -18,6 +18,8 @@ struct vpmm_keeper {
     /* What the program has of them in the default memory pool; no lock, no driver. NULL: nothing.
      */
     uint64_t (*used_bytes)(void *self);
+    /* How many pages of them it keeps for that memory pool; no lock, no driver. NULL: none. */
+    uint64_t (*reserved_pages)(void *self);
     /* How many pages may become free once work is complete that parts of them were freed behind; no
      * driver. NULL: none. */
     uint64_t (*pending_pages)(void *self);
@@ -46,8 +48,9 @@ VPMM_MUST_CHECK bool vpmm_heap_fence_free(struct vpmm_heap *heap, const struct v
                                           const struct vpmm_stream *stream, vpmm_fence *fence_out,
                                           enum vpmm_status *wait_out);
 
-/* Parts were given out of the default memory pool: its highest figure may be a new one. `is_sure`:
- * otherwise only where somebody has asked for that figure. No driver, no lock. */
+/* Parts were given out of the default memory pool: its highest figures may be new ones. `is_sure`:
+ * otherwise only where somebody has asked for them, and the keeper has no more pages than before.
+ * No driver, no lock. */
 void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, bool is_sure);
 
 /* Whether little is left of the device or the limit, or has been. No lock, no driver. */

@@ -140,7 +140,7 @@ static bool find_figures(struct vpmm_router *router, CUmemoryPool pool,
     struct vpmm_mempool *mempool = vpmm_entry_mempool(router, pool, &device);
     struct vpmm_heap *heap = mempool ? vpmm_router_heap(router, device) : NULL;
     if (heap)
-        vpmm_router_mempool_figures(router, heap, mempool, figures_out);
+        vpmm_heap_mempool_figures(heap, mempool, figures_out);
     return heap != NULL;
 }
 

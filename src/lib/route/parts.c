@@ -115,20 +115,6 @@ bool vpmm_router_audit_small(struct vpmm_router *router, int device)
     return !small || !vpmm_small_audit(small);
 }
 
-void vpmm_router_mempool_figures(struct vpmm_router *router, struct vpmm_heap *heap,
-                                 struct vpmm_mempool *mempool,
-                                 struct vpmm_mempool_figures *figures_out)
-{
-    struct vpmm_small_figures small;
-    vpmm_heap_mempool_figures(heap, mempool, figures_out);
-    if (mempool->number != VPMM_MEMPOOL_DEFAULT ||
-        !vpmm_router_small(router, vpmm_heap_device(heap), &small))
-        return;
-    uint64_t slab_bytes = small.async_pages * vpmm_heap_page_bytes(heap);
-    figures_out->reserved_bytes += slab_bytes;
-    figures_out->reserved_high_bytes += slab_bytes;
-}
-
 void vpmm_router_stream_gone(struct vpmm_router *router, vpmm_stream_handle handle)
 {
     struct vpmm_stream stream;

@@ -332,10 +332,6 @@ uint64_t vpmm_router_offload_bytes(const struct vpmm_router *router, int device)
 
 /* ---- looking ---- */
 
-/* As vpmm_heap_mempool_figures, with what small blocks count. */
-void vpmm_router_mempool_figures(struct vpmm_router *router, struct vpmm_heap *heap,
-                                 struct vpmm_mempool *mempool,
-                                 struct vpmm_mempool_figures *figures_out);
 /* The figures of the device's small blocks; false: such requests pass through, or get pages. */
 bool vpmm_router_small(struct vpmm_router *router, int device,
                        struct vpmm_small_figures *figures_out);

@@ -133,12 +133,15 @@ void vpmm_slabs_finish(struct vpmm_small *small)
 
 /* ---- of a rack; with its latch ---- */
 
-static void count(struct vpmm_rack *rack, const struct vpmm_slab *slab, bool is_added)
+static void count(struct vpmm_small *small, struct vpmm_rack *rack, const struct vpmm_slab *slab,
+                  bool is_added)
 {
     uint64_t sign = is_added ? 1 : UINT64_MAX;
     rack->shelves[vpmm_atomic_load(&slab->shelf)].pages += sign * slab->pages;
     vpmm_atomic_store(&rack->n_slabs, vpmm_atomic_load(&rack->n_slabs) + sign);
     vpmm_atomic_store(&rack->n_pages, vpmm_atomic_load(&rack->n_pages) + sign * slab->pages);
+    if (rack->is_async)
+        vpmm_atomic_add(&small->async_pages, sign * slab->pages);
 }
 
 static void leave_empties(struct vpmm_slab *slab)
@@ -169,7 +172,7 @@ void vpmm_slab_add(struct vpmm_small *small, struct vpmm_rack *rack, struct vpmm
     vpmm_atomic_store(&piece->word, VPMM_PIECE_FREE);
     vpmm_atomic_store(&slab->starts[0], 1);
     join_empties(slab);
-    count(rack, slab, true);
+    count(small, rack, slab, true);
     publish(small, slab, slab);
 }
 
@@ -194,7 +197,7 @@ static void hide(struct vpmm_small *small, struct vpmm_slab *slab)
 {
     publish(small, slab, NULL);
     vpmm_atomic_store(&slab->address, 0);
-    count(slab->rack, slab, false);
+    count(small, slab->rack, slab, false);
 }
 
 void vpmm_slab_drop(struct vpmm_small *small, struct vpmm_slab *slab)

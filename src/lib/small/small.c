@@ -44,7 +44,6 @@ static void add_rack(const struct vpmm_rack *rack, struct vpmm_small_figures *fi
     figures->pages += pages;
     figures->blocks += less(n_mallocs, n_frees + n_returned + vpmm_atomic_load(&rack->n_ended));
     figures->bytes += bytes;
-    figures->async_pages += rack->is_async ? pages : 0;
     figures->async_bytes += rack->is_async ? bytes : 0;
     figures->waiting_blocks +=
         vpmm_atomic_load(&rack->n_waiting) + less(n_returned, vpmm_atomic_load(&rack->n_taken));
@@ -73,6 +72,12 @@ static uint64_t used_bytes(void *self)
         sum += rack->is_async ? live_bytes(rack) : 0;
     }
     return sum;
+}
+
+static uint64_t async_pages(void *self)
+{
+    const struct vpmm_small *small = self;
+    return vpmm_atomic_load(&small->async_pages);
 }
 
 /* ---- its beginning and end ---- */
@@ -110,8 +115,8 @@ enum vpmm_status vpmm_small_create(const struct vpmm_small_params *params, struc
         return status;
     }
     vpmm_lock_init(&small->lock, VPMM_RANK_SMALL);
-    const struct vpmm_keeper keeper = {small, vpmm_small_give_back, used_bytes,
-                                       vpmm_small_pending_pages, vpmm_small_oldest};
+    const struct vpmm_keeper keeper = {small,       vpmm_small_give_back,     used_bytes,
+                                       async_pages, vpmm_small_pending_pages, vpmm_small_oldest};
     vpmm_heap_set_keeper(heap, &keeper);
     *small_out = small;
     return VPMM_OK;

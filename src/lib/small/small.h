@@ -100,7 +100,6 @@ void vpmm_small_context_gone(struct vpmm_small *small, uint64_t context_id);
 
 struct vpmm_small_figures {
     uint64_t slabs, pages;       /* of the heap's live ones */
-    uint64_t async_pages;        /* of those, of cudaMallocAsync */
     uint64_t blocks, bytes;      /* live; bytes as requested */
     uint64_t async_bytes;        /* of those, of cudaMallocAsync */
     uint64_t waiting_blocks;     /* freed, and their fences are not known complete */

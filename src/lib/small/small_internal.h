@@ -155,6 +155,7 @@ struct vpmm_small {
     struct vpmm_table slabs, racks;
     struct vpmm_slab *idle[VPMM_SLAB_PAGES_MAX + 1]; /* by pages */
     vpmm_atomic32 n_racks;                           /* the first ones exist */
+    vpmm_atomic64 async_pages;                       /* of all slabs of cudaMallocAsync */
     uint32_t n_left;
     uint64_t n_wanted, emptied_at; /* lock: racks when there were too many; then, when all were last
                                       emptied for one of them */

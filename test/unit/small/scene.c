@@ -31,7 +31,7 @@ void scene_setup(struct scene *scene)
 
 void scene_abandon(struct scene *scene)
 {
-    const struct vpmm_keeper nobody = {NULL, NULL, NULL, NULL, NULL};
+    const struct vpmm_keeper nobody = {NULL, NULL, NULL, NULL, NULL, NULL};
     vpmm_heap_set_keeper(scene->f.heap, &nobody);
     vpmm_small_destroy(scene->small);
     fixture_teardown(&scene->f);

@@ -331,6 +331,47 @@ static uint64_t draw(uint64_t n)
     return (random >> 33) % n;
 }
 
+static uint64_t reserved_pages(struct vpmm_mempool *mempool, bool is_highest)
+{
+    struct vpmm_mempool_figures figures;
+    vpmm_heap_mempool_figures(scene.f.heap, mempool, &figures);
+    uint64_t bytes = is_highest ? figures.reserved_high_bytes : figures.reserved_bytes;
+    SAME(0, bytes % (2 * MIB));
+    return bytes / (2 * MIB);
+}
+
+/* Whether somebody asks before the pages go or afterwards; one page is cudaMalloc's. */
+static void the_highest_reserved_figure_remembers_pages_that_are_gone(void **state)
+{
+    (void)state;
+    struct vpmm_mempool standard;
+    uint64_t blocks[40], plain = scene_malloc(&scene, KIB, NULL);
+    for (int asks = 0; asks < 2; asks++) {
+        vpmm_mempool_init(&standard, VPMM_MEMPOOL_DEFAULT, 0);
+        scene.f.mempool = &standard;
+        for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+            blocks[i] = scene_malloc(&scene, MIB, stream);
+        SAME(20, scene_figures(&scene).pages - 1);
+        if (asks)
+            SAME(20, reserved_pages(&standard, false));
+        for (size_t i = 1; i < sizeof blocks / sizeof *blocks; i++)
+            scene_free(&scene, blocks[i], stream);
+        (void)sim_drain(scene.f.sim);
+        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0);
+        SAME(1, reserved_pages(&standard, false));
+        SAME(20, reserved_pages(&standard, true));
+        vpmm_heap_mempool_reset_reserved(scene.f.heap, &standard);
+        SAME(1, reserved_pages(&standard, true));
+        scene_free(&scene, blocks[0], stream);
+        (void)sim_drain(scene.f.sim);
+        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0);
+        SAME(0, reserved_pages(&standard, false));
+        SAME(1, reserved_pages(&standard, true));
+    }
+    scene.f.mempool = NULL;
+    scene_free(&scene, plain, NULL);
+}
+
 /* Random sizes, one stream: everything is audited, and the device reports blocks that overlap. */
 static void many_sizes_at_random(void **state)
 {
@@ -372,6 +413,8 @@ int main(void)
             large_requests_get_slabs_of_several_pages_once_there_are_many, setup, teardown),
         cmocka_unit_test_setup_teardown(a_request_that_is_served_again_needs_no_driver, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(the_highest_reserved_figure_remembers_pages_that_are_gone,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(many_sizes_at_random, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_that_hold_nothing_make_room_for_others, setup_large,
                                         teardown),
