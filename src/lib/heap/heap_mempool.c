@@ -73,13 +73,26 @@ static uint64_t default_reserved_bytes(const struct vpmm_heap *heap)
     return held_pages > other_pages ? (held_pages - other_pages) * heap->page_bytes : 0;
 }
 
+/* What a pool of the program was given is no longer there where the device has had it back since:
+ * it has no more than its live blocks and all that is free. */
+static uint64_t made_reserved_bytes(const struct vpmm_heap *heap,
+                                    const struct vpmm_mempool *mempool, uint64_t used)
+{
+    uint64_t held_pages = vpmm_pool_held_pages(heap->pool), live_pages, unused;
+    uint64_t kept = vpmm_atomic_load(&mempool->kept_bytes);
+    vpmm_pool_live(heap->pool, &live_pages, &unused);
+    uint64_t free_pages = held_pages > live_pages ? held_pages - live_pages : 0;
+    uint64_t most = in_pages(heap, used) + free_pages * heap->page_bytes;
+    return kept < most ? kept : most;
+}
+
 /* A program that never allocated from it sees a pool that never held anything. Without what the
  * keeper has. */
 static uint64_t reserved_bytes(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
                                uint64_t used)
 {
     if (mempool->number != VPMM_MEMPOOL_DEFAULT)
-        return vpmm_atomic_load(&mempool->kept_bytes);
+        return made_reserved_bytes(heap, mempool, used);
     uint64_t reserved = vpmm_atomic_load(&mempool->was_used) ? default_reserved_bytes(heap) : 0;
     uint64_t of_keeper = keeper_used_bytes(heap);
     uint64_t whole = used > of_keeper ? used - of_keeper : 0;

@@ -224,6 +224,27 @@ static void trimming_gives_back_to_the_device(void **state)
     assert_int_equal(before, free_bytes_of_device());
 }
 
+/* As where the device had no room for what CUDA's own functions were asked for. */
+static void a_pool_has_not_what_the_device_has_had_back(void **state)
+{
+    (void)state;
+    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    fixture_free(&f, take(&one, 16, s), s);
+    finish();
+    assert_int_equal(RESERVED(&one), 16);
+    assert_int_equal(vpmm_heap_trim(f.heap, UINT64_MAX), 16 * f.page_bytes);
+    assert_int_equal(RESERVED(&one), 0);
+    assert_int_equal(RESERVED_HIGH(&one), 16);
+    uint64_t p = take(&one, 4, s);
+    uint64_t q = take(&two, 8, s);
+    assert_int_equal(RESERVED(&one), held() - 8);
+    assert_true(RESERVED(&one) < 16);
+    fixture_free(&f, p, s);
+    fixture_free(&f, q, s);
+    finish();
+    assert_int_equal(RESERVED(&one), held());
+}
+
 /* Work that is not complete keeps its pages, and a later trim gives them back. */
 static void trim_with_work_under_way(struct vpmm_mempool *mempool)
 {
@@ -332,6 +353,7 @@ int main(void)
         TEST(of_many_lanes_what_is_used_is_right),
         TEST(what_is_reserved),
         TEST(trimming_gives_back_to_the_device),
+        TEST(a_pool_has_not_what_the_device_has_had_back),
         TEST(trimming_takes_nothing_from_work_under_way),
         TEST(a_limit_counts_live_blocks),
         TEST(a_cautious_one_reuses_what_a_synchronisation_has_shown),
