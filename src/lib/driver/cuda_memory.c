@@ -14,7 +14,13 @@ static bool has(const struct vpmm_cuda *cuda, CUdevice_attribute attribute, int 
     return cuda->real_cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
 }
 
-/* A handle type cannot be added to an extent later, so every extent that can be exported is. */
+/* As in cuda.h of CUDA 12.8. */
+#define MEM_DECOMPRESS_ALGORITHM_MASK ((CUdevice_attribute)136)
+#define CREATE_USAGE_HW_DECOMPRESS 0x2
+
+/* What an extent is good for cannot be added later, so every one is good for all that memory of
+ * cudaMalloc is: to be exported, registered with a network card, and decompressed into by the
+ * device's engine. */
 static CUmemAllocationProp extent_properties(const struct vpmm_cuda *cuda, int device)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -24,6 +30,8 @@ static CUmemAllocationProp extent_properties(const struct vpmm_cuda *cuda, int d
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (has(cuda, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device))
         properties.allocFlags.gpuDirectRDMACapable = 1;
+    if (has(cuda, MEM_DECOMPRESS_ALGORITHM_MASK, device))
+        properties.allocFlags.usage = CREATE_USAGE_HW_DECOMPRESS;
     return properties;
 }
 
@@ -108,7 +116,12 @@ static enum vpmm_status extent_create(void *self, int device, uint64_t bytes,
     CUmemGenericAllocationHandle handle = 0;
     enum vpmm_status status =
         vpmm_cuda_status(cuda->real_cuMemCreate(&handle, bytes, &properties, 0));
-    /* Some systems announce exportable or network-registrable memory and then refuse it. */
+    /* Some systems announce such memory and then refuse it. What fewest programs need goes first.
+     */
+    if (status && status != VPMM_NO_MEMORY && properties.allocFlags.usage) {
+        properties.allocFlags.usage = 0;
+        status = vpmm_cuda_status(cuda->real_cuMemCreate(&handle, bytes, &properties, 0));
+    }
     if (status && status != VPMM_NO_MEMORY &&
         (properties.requestedHandleTypes || properties.allocFlags.gpuDirectRDMACapable)) {
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;

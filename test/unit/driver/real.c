@@ -67,6 +67,7 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
         (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
         (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
          real.has_fd) ||
+        ((int)attribute == 136 && real.has_decompression) ||
         (attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED && real.has_host) ||
         (attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED &&
          real.has_host) ||
@@ -128,6 +129,8 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
     real.n_creates++;
     real.properties = *properties;
     *handle = bytes;
+    if (real.is_picky && properties->allocFlags.usage)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (real.is_strict &&
         (properties->requestedHandleTypes || properties->allocFlags.gpuDirectRDMACapable))
         return CUDA_ERROR_NOT_PERMITTED;

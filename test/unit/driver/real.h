@@ -17,6 +17,7 @@ struct real {
     uintptr_t asked_in;  /* the context that was current in the last call that needs one */
     const char *missing;
     bool has_fd, has_rdma, is_strict; /* strict: creates only extents without extras */
+    bool has_decompression, is_picky; /* picky: creates no extents for that */
     bool has_host; /* reads registered mappings, and maps extents in host memory */
     unsigned host_flags;
     uintptr_t unknown; /* a handle whose properties cannot be had */

@@ -209,6 +209,29 @@ static void test_create_extras(void **state)
     assert_int_equal(real.properties.allocFlags.gpuDirectRDMACapable, 0);
 }
 
+/* A device with an engine for it; what the driver refuses of it costs no export and no network
+ * card.
+ */
+static void test_create_for_decompression(void **state)
+{
+    (void)state;
+    vpmm_extent_handle extent = 0;
+    real.has_fd = real.has_rdma = true;
+    assert_int_equal(driver.extent_create(driver.self, 2, 4096, &extent), VPMM_OK);
+    assert_int_equal(real.properties.allocFlags.usage, 0);
+    real.has_decompression = true;
+    assert_int_equal(driver.extent_create(driver.self, 2, 4096, &extent), VPMM_OK);
+    assert_int_equal(real.properties.allocFlags.usage, 2);
+    real.is_picky = true;
+    assert_int_equal(driver.extent_create(driver.self, 2, 8192, &extent), VPMM_OK);
+    assert_int_equal(extent, 8192);
+    assert_int_equal(real.n_creates, 4);
+    assert_int_equal(real.properties.allocFlags.usage, 0);
+    assert_int_equal(real.properties.requestedHandleTypes,
+                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    assert_int_equal(real.properties.allocFlags.gpuDirectRDMACapable, 1);
+}
+
 static void test_create_failures(void **state)
 {
     (void)state;
@@ -332,6 +355,7 @@ int main(void)
         TEST(test_context_is_put_back),
         TEST(test_context_id),
         TEST(test_create_extras),
+        TEST(test_create_for_decompression),
         TEST(test_create_failures),
         TEST(test_sharing),
         TEST(test_memory),
