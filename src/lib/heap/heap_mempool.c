@@ -214,12 +214,16 @@ uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
 }
 
 /* What of a pool of the program could not go back yet it goes on reserving, as long as there is
- * free memory that may be it. */
-static void keep_the_rest(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, uint64_t keep,
-                          uint64_t left)
+ * free memory that may be it: also where other memory went back instead. */
+static void keep_the_rest(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, uint64_t live,
+                          uint64_t keep, uint64_t left)
 {
     struct vpmm_pool_totals totals;
+    uint64_t reserved = vpmm_atomic_load(&mempool->kept_bytes);
     vpmm_pool_totals(heap->pool, &totals);
+    uint64_t pending = live + totals.waiting_pages * heap->page_bytes;
+    if (left < pending)
+        left = pending < reserved ? pending : reserved;
     vpmm_atomic_store(&mempool->kept_bytes, totals.free_pages && left > keep ? left : keep);
 }
 
@@ -240,5 +244,5 @@ void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool
         return;
     uint64_t given = vpmm_heap_trim(heap, reserved - keep);
     if (!is_default)
-        keep_the_rest(heap, mempool, keep, reserved > given ? reserved - given : 0);
+        keep_the_rest(heap, mempool, live, keep, reserved > given ? reserved - given : 0);
 }

@@ -269,6 +269,30 @@ static void trimming_takes_nothing_from_work_under_way(void **state)
     trim_with_work_under_way(&one);
 }
 
+/* Also where a trim gives back what others freed. */
+static void what_is_pending_stays_reserved(void **state)
+{
+    (void)state;
+    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    volatile bool gate = false;
+    uint64_t p = take(&one, 8, s);
+    uint64_t live = take(&one, 2, s);
+    fixture_free(&f, take(&standard, 16, s), s);
+    finish();
+    fixture_work(&f, s, p, 8, true, &gate);
+    fixture_free(&f, p, s);
+    uint64_t before = held();
+    vpmm_heap_mempool_trim(f.heap, &one, 0);
+    assert_true(held() < before);
+    assert_int_equal(RESERVED(&one), 10);
+    gate = true;
+    finish();
+    assert_int_equal(RESERVED(&one), 10);
+    vpmm_heap_mempool_trim(f.heap, &one, 0);
+    assert_int_equal(RESERVED(&one), 2);
+    fixture_free(&f, live, s);
+}
+
 static void a_limit_counts_live_blocks(void **state)
 {
     (void)state;
@@ -355,6 +379,7 @@ int main(void)
         TEST(trimming_gives_back_to_the_device),
         TEST(a_pool_has_not_what_the_device_has_had_back),
         TEST(trimming_takes_nothing_from_work_under_way),
+        TEST(what_is_pending_stays_reserved),
         TEST(a_limit_counts_live_blocks),
         TEST(a_cautious_one_reuses_what_a_synchronisation_has_shown),
         TEST(a_stream_waits_for_another_only_where_it_may),
