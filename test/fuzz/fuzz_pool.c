@@ -320,7 +320,7 @@ static void op_take(void)
         n_removals += vpmm_pool_take_quarantined(world.pool, removals + n_removals, room);
     } else if (what % 4 == 1) {
         model_set_trouble(outcome);
-        n_removals += vpmm_pool_take_extents(world.pool, what / 8, removals + n_removals, room);
+        n_removals += vpmm_pool_take_extents(world.pool, what / 8, what, removals + first, room);
         model_set_trouble(0);
     } else {
         n_removals += vpmm_pool_take_zombies(world.pool, &world.view, removals + n_removals, room);

@@ -190,7 +190,8 @@ static void op_give_back(void)
 {
     uint64_t pages = below(30);
     if (one_in(4))
-        vpmm_heap_mempool_trim(world.scene.f.heap, &world.mempool, pages * WORLD_PAGE_BYTES);
+        vpmm_heap_mempool_trim(world.scene.f.heap, &world.mempool, pages * WORLD_PAGE_BYTES,
+                               one_in(2));
     else
         (void)vpmm_heap_trim(world.scene.f.heap, pages * WORLD_PAGE_BYTES);
 }

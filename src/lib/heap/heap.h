@@ -232,6 +232,8 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap);
 /* Tries unmaps that failed again, and gives wholly free, complete extents back to the device until
  * `bytes` are given back; returns how many bytes both unmapped. */
 uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes);
+/* The same, but never more than `bytes`: larger extents stay. */
+uint64_t vpmm_heap_trim_within(struct vpmm_heap *heap, uint64_t bytes);
 
 /* The same until at most `keep_bytes` are held, or nothing more can be given back; because extents
  * go as wholes, it may become less. What is live stays. Returns as vpmm_heap_trim does; 0 where no
@@ -305,9 +307,11 @@ void vpmm_heap_mempool_reset_reserved(struct vpmm_heap *heap, struct vpmm_mempoo
 /* Whether its limit allows so many bytes more. */
 bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempool *mempool,
                                 uint64_t bytes);
-/* Gives back to the device what it reserves beyond `keep_bytes`, as far as work is complete. */
+/* Gives back to the device what it reserves beyond `keep_bytes`, as far as work is complete.
+ * `keeps_all`: no more, because CUDA promises that so much stays; larger extents stay then.
+ * Otherwise, and where nothing is to be kept, the last extent may be larger. */
 void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
-                            uint64_t keep_bytes);
+                            uint64_t keep_bytes, bool keeps_all);
 
 /* The bytes of free memory that the program told it to keep, by the threshold it chose. */
 uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,

@@ -101,9 +101,9 @@ bool vpmm_heap_decay_slice(struct vpmm_heap *heap, uint64_t keep_bytes)
     struct vpmm_removal removals[SLICE_EXTENTS];
     vpmm_edit_begin(heap);
     uint64_t surplus = surplus_pages(heap, keep_bytes);
-    size_t n = surplus ? vpmm_pool_take_surplus(heap->pool, surplus, SLICE_BYTES / heap->page_bytes,
-                                                removals, SLICE_EXTENTS)
-                       : 0;
+    uint64_t slice = SLICE_BYTES / heap->page_bytes;
+    size_t n =
+        surplus ? vpmm_pool_take_extents(heap->pool, slice, surplus, removals, SLICE_EXTENTS) : 0;
     uint64_t removed_pages = n ? vpmm_heap_remove(heap, removals, n, NULL) : 0;
     vpmm_edit_end(heap);
     vpmm_atomic_add(&heap->decayed_bytes, removed_pages * heap->page_bytes);

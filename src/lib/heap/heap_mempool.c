@@ -213,23 +213,21 @@ uint64_t vpmm_heap_mempool_kept_bytes(const struct vpmm_heap *heap,
     return kept > live ? kept - live : 0;
 }
 
-/* What of a pool of the program could not go back yet it goes on reserving, as long as there is
- * free memory that may be it: also where other memory went back instead. */
-static void keep_the_rest(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, uint64_t live,
-                          uint64_t keep, uint64_t left)
+/* What may be pending of a pool of the program it goes on reserving. */
+static void keep_pending(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, uint64_t live,
+                         uint64_t keep)
 {
     struct vpmm_pool_totals totals;
     uint64_t reserved = vpmm_atomic_load(&mempool->kept_bytes);
     vpmm_pool_totals(heap->pool, &totals);
     uint64_t pending = live + totals.waiting_pages * heap->page_bytes;
-    if (left < pending)
-        left = pending < reserved ? pending : reserved;
-    vpmm_atomic_store(&mempool->kept_bytes, totals.free_pages && left > keep ? left : keep);
+    uint64_t kept = pending < reserved ? pending : reserved;
+    vpmm_atomic_store(&mempool->kept_bytes, kept > keep ? kept : keep);
 }
 
 /* Most synchronisations end at the first look. */
 void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
-                            uint64_t keep_bytes)
+                            uint64_t keep_bytes, bool keeps_all)
 {
     bool is_default = mempool->number == VPMM_MEMPOOL_DEFAULT;
     if (is_default)
@@ -242,7 +240,10 @@ void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool
     uint64_t keep = live > keep_bytes ? live : in_pages(heap, keep_bytes);
     if (reserved <= keep)
         return;
-    uint64_t given = vpmm_heap_trim(heap, reserved - keep);
+    if (keeps_all && keep_bytes)
+        (void)vpmm_heap_trim_within(heap, reserved - keep);
+    else
+        (void)vpmm_heap_trim(heap, reserved - keep);
     if (!is_default)
-        keep_the_rest(heap, mempool, live, keep, reserved > given ? reserved - given : 0);
+        keep_pending(heap, mempool, live, keep);
 }

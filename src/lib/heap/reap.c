@@ -176,18 +176,18 @@ static uint64_t reap_quarantined(struct vpmm_heap *heap)
     return pages;
 }
 
-uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
+/* `most_pages`: never more than so many. */
+static uint64_t trim(struct vpmm_heap *heap, uint64_t wanted_pages, uint64_t most_pages)
 {
     struct vpmm_removal removals[VPMM_REMOVALS_MAX];
-    uint64_t wanted_pages = bytes / heap->page_bytes + (bytes % heap->page_bytes != 0);
     uint64_t removed_pages = 0;
     vpmm_heap_reap(heap);
     uint64_t recovered_pages = reap_quarantined(heap);
     vpmm_edit_begin(heap);
     uint64_t progress = 1;
     while (removed_pages < wanted_pages && progress) {
-        size_t n = vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages, removals,
-                                          VPMM_REMOVALS_MAX);
+        size_t n = vpmm_pool_take_extents(heap->pool, wanted_pages - removed_pages,
+                                          most_pages - removed_pages, removals, VPMM_REMOVALS_MAX);
         progress = n ? vpmm_heap_remove(heap, removals, n, NULL) : 0;
         removed_pages += progress;
     }
@@ -195,6 +195,18 @@ uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
     uint64_t removed_bytes = removed_pages * heap->page_bytes;
     vpmm_atomic_add(&heap->trimmed_bytes, removed_bytes);
     return removed_bytes + recovered_pages * heap->page_bytes;
+}
+
+uint64_t vpmm_heap_trim(struct vpmm_heap *heap, uint64_t bytes)
+{
+    uint64_t pages = bytes / heap->page_bytes + (bytes % heap->page_bytes != 0);
+    return trim(heap, pages, UINT64_MAX);
+}
+
+uint64_t vpmm_heap_trim_within(struct vpmm_heap *heap, uint64_t bytes)
+{
+    uint64_t pages = bytes / heap->page_bytes;
+    return trim(heap, pages, pages);
 }
 
 uint64_t vpmm_heap_held_bytes(const struct vpmm_heap *heap)

@@ -289,9 +289,10 @@ size_t vpmm_pool_take_quarantined(struct vpmm_pool *pool, struct vpmm_removal *r
                                   size_t room);
 
 /* Takes up to `room` extents that lie wholly in complete free regions and are mapped once, largest
- * runs first, until they amount to `pages`, and marks their pages busy. Returns how many; fewer
+ * runs first, until they amount to `pages`, and marks their pages busy. Never more than
+ * `most_pages` in all, and from the upper ends of regions that have more. Returns how many; fewer
  * than there are when metadata runs out. */
-size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
+size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages, uint64_t most_pages,
                               struct vpmm_removal *removals_out, size_t room);
 
 /* The pages that vpmm_pool_take_extents could take in all once the zombies are unmapped; where

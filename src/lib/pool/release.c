@@ -135,24 +135,13 @@ static size_t take_of_kind(struct vpmm_pool *pool, uint64_t kind, struct quota *
     return n;
 }
 
-static size_t take(struct vpmm_pool *pool, struct quota quota, struct vpmm_removal *removals_out,
-                   size_t room)
+size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages, uint64_t most_pages,
+                              struct vpmm_removal *removals_out, size_t room)
 {
+    struct quota quota = {pages, most_pages};
     vpmm_index_admit(pool);
     size_t n = take_of_kind(pool, 0, &quota, removals_out, room);
     return n + take_of_kind(pool, VPMM_OF_SLABS, &quota, removals_out + n, room - n);
-}
-
-size_t vpmm_pool_take_extents(struct vpmm_pool *pool, uint64_t pages,
-                              struct vpmm_removal *removals_out, size_t room)
-{
-    return take(pool, (struct quota){pages, UINT64_MAX}, removals_out, room);
-}
-
-size_t vpmm_pool_take_surplus(struct vpmm_pool *pool, uint64_t surplus_pages, uint64_t pages,
-                              struct vpmm_removal *removals_out, size_t room)
-{
-    return take(pool, (struct quota){pages, surplus_pages}, removals_out, room);
 }
 
 uint64_t vpmm_pool_need_pages(const struct vpmm_pool *pool)

@@ -14,9 +14,4 @@ uint64_t vpmm_pool_need_pages_high(const struct vpmm_pool *pool);
 /* The highest need starts again from the present one. */
 void vpmm_pool_need_restart(struct vpmm_pool *pool);
 
-/* As vpmm_pool_take_extents, but never more than `surplus_pages` in all, and from the upper ends of
- * regions that have more. Stops once it has `pages`. */
-size_t vpmm_pool_take_surplus(struct vpmm_pool *pool, uint64_t surplus_pages, uint64_t pages,
-                              struct vpmm_removal *removals_out, size_t room);
-
 #endif

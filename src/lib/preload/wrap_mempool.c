@@ -246,7 +246,8 @@ CUresult vpmm_wrap_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
     if (heap) {
         (void)VPMM_ORIGINAL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                             &elsewhere);
-        vpmm_heap_mempool_trim(heap, mempool, keep_bytes > elsewhere ? keep_bytes - elsewhere : 0);
+        vpmm_heap_mempool_trim(heap, mempool, keep_bytes > elsewhere ? keep_bytes - elsewhere : 0,
+                               true);
     }
     vpmm_leave();
     return result;

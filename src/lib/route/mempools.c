@@ -188,7 +188,7 @@ static void synchronise(struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     uint64_t threshold_bytes = vpmm_atomic_load(&mempool->threshold_bytes);
     if (threshold_bytes != UINT64_MAX && vpmm_atomic_load(&mempool->was_used))
-        vpmm_heap_mempool_trim(heap, mempool, threshold_bytes);
+        vpmm_heap_mempool_trim(heap, mempool, threshold_bytes, false);
     if (vpmm_atomic_load(&mempool->is_cautious))
         vpmm_heap_reap(heap);
 }

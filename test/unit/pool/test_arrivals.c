@@ -89,7 +89,7 @@ static void a_hole_that_comes_beside_an_arrival_is_seen(void **state)
     uint64_t right = world_malloc(&w, 2, STREAM);
     (void)world_malloc(&w, 1, STREAM);
     world_free(&w, right, VPMM_FENCE_NONE);
-    assert_int_equal(vpmm_pool_take_extents(w.pool, 2, removals, 4), 2);
+    assert_int_equal(vpmm_pool_take_extents(w.pool, 2, UINT64_MAX, removals, 4), 2);
     world_free(&w, page, world_fence(&w, STREAM));
     for (size_t i = 0; i < 2; i++) {
         world_unmap(&w, removals[i].address, removals[i].pages);

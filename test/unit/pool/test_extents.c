@@ -275,7 +275,7 @@ static void trim_without_metadata_takes_fewer(void **state)
     world_free(&w, first, VPMM_FENCE_NONE);
     w.maps_left = 0;
     struct vpmm_removal removals[4];
-    size_t n = vpmm_pool_take_extents(w.pool, 3, removals, 4);
+    size_t n = vpmm_pool_take_extents(w.pool, 3, UINT64_MAX, removals, 4);
     assert_in_range(n, 1, 3);
     for (size_t i = 0; i < n; i++) {
         vpmm_pool_removal_done(w.pool, &removals[i], VPMM_KEPT);

@@ -316,7 +316,7 @@ static void count_rest(uint64_t round)
     COUNT(SETTLE, vpmm_pool_settle(scene.pool, nobody.view));
     COUNT(TAKE_ZOMBIES, assert_int_equal(take_zombies(4), 4));
     size_t n;
-    COUNT(TAKE_EXTENTS, n = vpmm_pool_take_extents(scene.pool, EXTENT, removals, 4));
+    COUNT(TAKE_EXTENTS, n = vpmm_pool_take_extents(scene.pool, EXTENT, UINT64_MAX, removals, 4));
     assert_int_equal(n, 1);
     COUNT(TAKE_EXTENTS, vpmm_pool_removal_done(scene.pool, &removals[0], VPMM_KEPT));
     COUNT(RELEASABLE, (void)vpmm_pool_releasable_pages(scene.pool));

@@ -46,7 +46,7 @@ uint64_t world_trim(struct world *world, uint64_t pages, bool unmaps)
     uint64_t sum = 0;
     size_t n;
     do {
-        n = vpmm_pool_take_extents(world->pool, pages - sum, removals, 16);
+        n = vpmm_pool_take_extents(world->pool, pages - sum, UINT64_MAX, removals, 16);
         world_check(world);
         for (size_t i = 0; i < n; i++) {
             uint64_t page = world_page(world, removals[i].address);

@@ -26,9 +26,10 @@ bool vpmm_heap_mempool_has_room(struct vpmm_heap *heap, const struct vpmm_mempoo
 }
 
 void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
-                            uint64_t keep_bytes)
+                            uint64_t keep_bytes, bool keeps_all)
 {
     assert_true(vpmm_lock_none_held());
+    assert_false(keeps_all);
     heap->n_mempool_trims++;
     heap->trimmed_mempool = mempool->number;
     heap->kept_bytes = keep_bytes;

@@ -357,14 +357,14 @@ static void the_highest_reserved_figure_remembers_pages_that_are_gone(void **sta
         for (size_t i = 1; i < sizeof blocks / sizeof *blocks; i++)
             scene_free(&scene, blocks[i], stream);
         (void)sim_drain(scene.f.sim);
-        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0);
+        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0, true);
         SAME(1, reserved_pages(&standard, false));
         SAME(20, reserved_pages(&standard, true));
         vpmm_heap_mempool_reset_reserved(scene.f.heap, &standard);
         SAME(1, reserved_pages(&standard, true));
         scene_free(&scene, blocks[0], stream);
         (void)sim_drain(scene.f.sim);
-        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0);
+        vpmm_heap_mempool_trim(scene.f.heap, &standard, 0, true);
         SAME(0, reserved_pages(&standard, false));
         SAME(1, reserved_pages(&standard, true));
     }
