@@ -141,6 +141,12 @@ static bool is_below_high(const struct vpmm_heap *heap, const struct vpmm_mempoo
            most <= vpmm_atomic_load(&mempool->used_high_bytes);
 }
 
+/* No more than is held can be reserved. */
+static bool may_reserve_more(const struct vpmm_heap *heap, const struct vpmm_mempool *mempool)
+{
+    return vpmm_heap_held_bytes(heap) > vpmm_atomic_load(&mempool->reserved_high_bytes);
+}
+
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     if (is_below_high(heap, mempool)) {
@@ -149,7 +155,8 @@ void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempoo
         return;
     }
     uint64_t used = note_used(heap, mempool);
-    raise_to(&mempool->reserved_high_bytes, reserved_bytes_in_all(heap, mempool, used));
+    if (may_reserve_more(heap, mempool))
+        raise_to(&mempool->reserved_high_bytes, reserved_bytes_in_all(heap, mempool, used));
 }
 
 void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
