@@ -21,6 +21,20 @@ static bool wait_for_unknown(struct vpmm_heap *heap)
     return true;
 }
 
+/* CUDA leaves it to the program that all use of cudaMallocAsync memory is over in cudaFree, and
+ * waits for nothing. So that is what counts where only a wait could tell more. */
+static bool is_taken_to_be_over(const struct vpmm_heap *heap, const struct vpmm_owner *owner,
+                                enum vpmm_status *status_out)
+{
+    const struct vpmm_driver *driver = heap->driver;
+    struct vpmm_stream_facts facts;
+    if (!owner->is_async || driver->event_record_context)
+        return false;
+    enum vpmm_status status = driver->stream_facts(driver->self, VPMM_STREAM_LEGACY, &facts);
+    *status_out = status == VPMM_BROKEN || status == VPMM_SHUT_DOWN ? status : VPMM_OK;
+    return true;
+}
+
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
  * outlive that; then of the current one, whose work may use it, or of all where nobody can tell
  * which that is. False without memory. Sets `*wait_out` where it waited. Bare CUDA waits for
@@ -31,6 +45,8 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
     struct vpmm_context *context = vpmm_order_context_by_id(heap->order, owner->context_id);
     enum vpmm_status status = VPMM_OK;
     *fence_out = VPMM_FENCE_NONE;
+    if (is_taken_to_be_over(heap, owner, wait_out))
+        return true;
     if (!context || vpmm_context_is_gone(context))
         status = vpmm_order_context(heap->order, NULL, &context);
     if (!status)
@@ -71,8 +87,13 @@ static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_vi
 {
     struct vpmm_order *order = heap->order;
     vpmm_fence prior = region->fence;
-    if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE ||
-        (stream ? vpmm_order_follows(order, prior, stream)
+    if (vpmm_order_ask(order, prior, 0) == VPMM_VERDICT_COMPLETE)
+        return true;
+    if (*fence == VPMM_FENCE_NONE) {
+        *fence = prior;
+        return true;
+    }
+    if ((stream ? vpmm_order_follows(order, prior, stream)
                 : vpmm_order_covers(order, prior, region->owner.context_id, 0)))
         return true;
     vpmm_fence joined = vpmm_order_join(order, prior, *fence);

@@ -229,6 +229,35 @@ static void rule_3_2_an_older_driver_waits_in_cudafree(void **state)
     fixture_teardown(&f);
 }
 
+/* There CUDA takes all use of cudaMallocAsync memory to be over in cudaFree, and waits for nothing.
+ * What the last owner but one had queued still counts. */
+static void rule_3_2_an_older_driver_waits_for_no_cudamallocasync_memory(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_params params;
+    rules_params(&params);
+    params.sim.driver_version = 12040;
+    fixture_setup(&f, &params);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    CUstream b = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t unused = fixture_malloc(&f, 4, a);
+    struct block p = {fixture_malloc(&f, 2, a), 2, 1};
+    block_write(&f, a, &p, NULL);
+    fixture_free(&f, unused, NULL);
+    SAME(CUDA_ERROR_NOT_READY, sim_stream_query(f.sim, a));
+    SAME(unused, fixture_malloc(&f, 4, b));
+    fixture_free(&f, p.address, a);
+    SAME(p.address, fixture_malloc(&f, 2, a));
+    fixture_free(&f, p.address, NULL);
+    SAME(CUDA_ERROR_NOT_READY, sim_stream_query(f.sim, a));
+    uint64_t other = fixture_malloc(&f, 2, b);
+    assert_true(other != p.address);
+    fixture_free(&f, other, b);
+    fixture_free(&f, unused, b);
+    fixture_teardown(&f);
+}
+
 /* Bare CUDA puts an action on the legacy stream there, which stands between the blocking streams. A
  * program may rely on it: the second stream reads what the first one writes. */
 static void rule_3_3_a_free_on_the_legacy_stream_orders_two_blocking_streams(void **state)
@@ -340,6 +369,7 @@ int main(void)
         cmocka_unit_test(rule_3_2_a_context_fence_covers_every_kind_of_work),
         cmocka_unit_test(rule_3_2_work_of_another_context_holds_nothing_up),
         cmocka_unit_test(rule_3_2_an_older_driver_waits_in_cudafree),
+        cmocka_unit_test(rule_3_2_an_older_driver_waits_for_no_cudamallocasync_memory),
         cmocka_unit_test(rule_3_3_a_free_on_the_legacy_stream_orders_two_blocking_streams),
         cmocka_unit_test(rule_3_4_a_stream_fence_counts_only_once_recorded),
         cmocka_unit_test(rule_3_4_a_context_fence_counts_only_once_recorded),
