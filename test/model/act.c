@@ -27,7 +27,7 @@ CUstream turn_stream_itself(const struct turn *turn)
     return turn->step->b < CONTEXTS_MAX ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
-static uint64_t scaled(const struct turn *turn, uint64_t bytes)
+uint64_t turn_scaled(const struct turn *turn, uint64_t bytes)
 {
     return bytes * turn->run->scale;
 }
@@ -36,9 +36,10 @@ static CUresult allocate_pitched(struct turn *turn, CUdeviceptr *address)
 {
     const struct step *step = turn->step;
     size_t pitch = 0;
-    uint64_t width = scaled(turn, turn->run->scale == 1 ? step->n : step_bytes(step) / step->c);
+    uint64_t width =
+        turn_scaled(turn, turn->run->scale == 1 ? step->n : step_bytes(step) / step->c);
     CUresult answer = OF(cuMemAllocPitch_v2)(address, &pitch, width, step->c, 4);
-    if (answer == CUDA_SUCCESS && pitch * step->c != scaled(turn, step_bytes(step)))
+    if (answer == CUDA_SUCCESS && pitch * step->c != turn_scaled(turn, step_bytes(step)))
         fail(turn->number, "PITCH", "%zu bytes a row of %" PRIu64, pitch, step->n);
     return answer;
 }
@@ -48,14 +49,14 @@ static CUresult allocate_any(struct turn *turn, CUdeviceptr *address)
     const struct step *step = turn->step;
     switch (step->kind) {
     case STEP_MALLOC_ASYNC:
-        return ON(cuMemAllocAsync)(address, scaled(turn, step->n), turn_stream(turn));
+        return ON(cuMemAllocAsync)(address, turn_scaled(turn, step->n), turn_stream(turn));
     case STEP_MALLOC_POOL:
-        return ON(cuMemAllocFromPoolAsync)(address, scaled(turn, step->n),
+        return ON(cuMemAllocFromPoolAsync)(address, turn_scaled(turn, step->n),
                                            turn->run->pools[step->c], turn_stream(turn));
     case STEP_MALLOC_PITCH:
         return allocate_pitched(turn, address);
     default:
-        return OF(cuMemAlloc_v2)(address, scaled(turn, step->n));
+        return OF(cuMemAlloc_v2)(address, turn_scaled(turn, step->n));
     }
 }
 
@@ -137,7 +138,8 @@ static CUresult end_capture(struct turn *turn)
 static CUresult scratch(struct turn *turn)
 {
     CUdeviceptr address;
-    CUresult answer = ON(cuMemAllocAsync)(&address, scaled(turn, turn->step->n), turn_stream(turn));
+    CUresult answer =
+        ON(cuMemAllocAsync)(&address, turn_scaled(turn, turn->step->n), turn_stream(turn));
     if (answer != CUDA_SUCCESS)
         return answer;
     answer = device_write_scratch(turn, address);
@@ -149,28 +151,6 @@ static CUresult exchange(struct turn *turn)
 {
     CUresult answer = OF(cuMemFree_v2)(turn->run->addresses[turn->step->a]);
     return answer == CUDA_SUCCESS ? allocate(turn, turn->step->c) : answer;
-}
-
-static CUresult change_pool(struct turn *turn)
-{
-    CUmemoryPool *pool = &turn->run->pools[turn->step->a];
-    cuuint64_t threshold = scaled(turn, turn->step->n);
-    CUmemPoolProps props = {
-        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)turn->step->b},
-    };
-    CUresult answer;
-    switch (turn->step->kind) {
-    case STEP_POOL_CREATE:
-        answer = OF(cuMemPoolCreate)(pool, &props);
-        return answer == CUDA_SUCCESS
-                   ? OF(cuMemPoolSetAttribute)(*pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
-                   : answer;
-    case STEP_POOL_TRIM:
-        return OF(cuMemPoolTrimTo)(*pool, scaled(turn, turn->step->n));
-    default:
-        return OF(cuMemPoolDestroy)(*pool);
-    }
 }
 
 static CUresult detach(struct turn *turn)
@@ -216,9 +196,9 @@ static CUresult query_block(struct turn *turn)
     size_t bytes;
     CUdeviceptr address = turn->run->addresses[turn->step->a];
     const struct block *block = &turn->before.block;
-    CUresult answer = OF(cuMemGetAddressRange_v2)(&base, &bytes,
-                                                  address + scaled(turn, block_tail(block->bytes)));
-    if (answer == CUDA_SUCCESS && (base != address || bytes != scaled(turn, block->bytes)))
+    CUresult answer = OF(cuMemGetAddressRange_v2)(
+        &base, &bytes, address + turn_scaled(turn, block_tail(block->bytes)));
+    if (answer == CUDA_SUCCESS && (base != address || bytes != turn_scaled(turn, block->bytes)))
         fail(turn->number, "RANGE", "block %u is not where and what it is", turn->step->a);
     return answer;
 }
@@ -285,7 +265,9 @@ static CUresult act_on_object(struct turn *turn)
     case STEP_POOL_CREATE:
     case STEP_POOL_DESTROY:
     case STEP_POOL_TRIM:
-        return change_pool(turn);
+    case STEP_POOL_USE:
+    case STEP_POOL_USED:
+        return act_on_pool(turn);
     case STEP_SYNC_CONTEXT:
         return OF(cuCtxSynchronize)();
     case STEP_GRAPH_DESTROY:
@@ -316,6 +298,8 @@ CUresult act(struct turn *turn)
         return OF(cuMemFree_v2)(turn->run->addresses[step->a]);
     case STEP_FREE_ASYNC:
         return ON(cuMemFreeAsync)(turn->run->addresses[step->a], turn_stream(turn));
+    case STEP_FREE_WRONG:
+        return free_wrongly(turn);
     case STEP_WRITE:
     case STEP_CHECK:
         return device_use(turn);

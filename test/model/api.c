@@ -46,5 +46,6 @@ bool api_open(struct api *api, const char *driver_path, const char *path, bool i
     if (!detach || !is_of(detach, path))
         detach = dlsym(driver, "cuCtxDetach");
     memcpy(&api->cuCtxDetach, &detach, sizeof detach);
+    api->is_old = !dlsym(driver, "cuCtxRecordEvent");
     return found;
 }

@@ -21,8 +21,10 @@
     ONE(cuMemPoolTrimTo)                                                                           \
     ONE(cuMemPoolCreate)                                                                           \
     ONE(cuMemPoolDestroy)                                                                          \
+    ONE(cuMemPoolGetAttribute)                                                                     \
     ONE(cuMemPoolSetAttribute)                                                                     \
     ONE(cuMemPoolSetAccess)                                                                        \
+    ONE(cuDeviceSetMemPool)                                                                        \
     ONE(cuDeviceGetDefaultMemPool)                                                                 \
     ONE(cuDevicePrimaryCtxRetain)                                                                  \
     ONE(cuDevicePrimaryCtxRelease_v2)                                                              \
@@ -81,6 +83,7 @@ struct api {
     API_LIST(API_MEMBER, API_MEMBERS)
     SIM_LIST(API_MEMBER)
     CUresult (*cuCtxDetach)(CUcontext context); /* NULL: the driver has none */
+    bool is_old;                                /* the driver is of before CUDA 12.5 */
 };
 
 /* Opens the driver at `driver`, and the library at `library` in front of it (NULL: bare, or what is

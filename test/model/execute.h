@@ -88,6 +88,11 @@ void execute(const struct api *api, const struct program *program, const struct 
 
 /* Makes the step, on the calling thread. */
 CUresult act(struct turn *turn);
+/* The same of a step upon a memory pool, and of a free that is refused (act_memory.c). */
+CUresult act_on_pool(struct turn *turn);
+CUresult free_wrongly(struct turn *turn);
+/* Bytes of the device for the program's. */
+uint64_t turn_scaled(const struct turn *turn, uint64_t bytes);
 /* At the end, what bare CUDA would not have given. */
 void free_extras(struct run *run);
 /* The step's stream as the program names it, and as what has one spelling only names it. */

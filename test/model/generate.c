@@ -182,6 +182,11 @@ static void fill_memory(struct generator *generator, struct step *step)
         step->b = (unsigned)below(generator, generator->n_devices);
         step->n = below(generator, 2) * below(generator, 64) * GRANULE;
         break;
+    case STEP_POOL_USE:
+    case STEP_POOL_USED:
+        step->b = (unsigned)below(generator, generator->n_devices);
+        step->a = below(generator, 3) && generator->next_pool ? pool : POOLS_MAX;
+        break;
     case STEP_POOL_DESTROY:
     case STEP_POOL_TRIM:
         step->a = pool;
@@ -205,6 +210,8 @@ static void fill_a(struct generator *generator, struct step *step)
     case STEP_POOL_CREATE:
     case STEP_POOL_DESTROY:
     case STEP_POOL_TRIM:
+    case STEP_POOL_USE:
+    case STEP_POOL_USED:
         fill_memory(generator, step);
         break;
     case STEP_WAIT_FLAG:
@@ -263,6 +270,11 @@ static void fill(struct generator *generator, struct step *step)
         step->c = generate_block(generator);
     if (step->kind == STEP_FILL || step->kind == STEP_PROGRESS)
         step->n = 1 + below(generator, 12);
+    if (step->kind == STEP_FREE_WRONG) {
+        step->n = below(generator, WRONG_FREES);
+        if (step->n == WRONG_AGAIN || step->n == WRONG_AGAIN_ASYNC)
+            step->a = (unsigned)below(generator, generator->next_block + 1);
+    }
     if (step->kind == STEP_CAPTURE_MODE || step->kind == STEP_CAPTURE_BEGIN)
         step->n = below(generator, 3);
     if (step->kind == STEP_STREAM_CREATE)

@@ -224,6 +224,17 @@ static size_t free_bytes_of(const struct run *run, unsigned context)
     return known ? free_bytes : 0;
 }
 
+/* Where no context can be recorded, what was freed beside a capture waits for the next wait for its
+ * context. */
+static void wait_for_contexts(const struct run *run)
+{
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        if (run->reference.contexts[i].is_alive &&
+            (run->api->cuCtxSetCurrent(run->contexts[i]) != CUDA_SUCCESS ||
+             run->api->cuCtxSynchronize() != CUDA_SUCCESS))
+            fail(run->number, "END", "context %u cannot be waited for", i);
+}
+
 /* All is freed and complete: nothing may be missing, and nothing be left. */
 void device_end(struct run *run)
 {
@@ -236,6 +247,8 @@ void device_end(struct run *run)
         fail(run->number, "LEAK",
              "left: %" PRIu64 " plain and %" PRIu64 " asynchronous blocks, %" PRIu64 " operations",
              counts.plain, counts.async, counts.pending);
+    if (run->api->is_old)
+        wait_for_contexts(run);
     for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
         if (!run->reference.contexts[i].is_alive)
             continue;

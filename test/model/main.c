@@ -151,6 +151,7 @@ int main(int n, char **arguments)
     if (!runner_start(&runner, options.campaign.driver, options.campaign.shared_library))
         return 2;
     options.campaign.taste.detaches = runner.bare.cuCtxDetach != NULL;
+    options.campaign.taste.is_old = runner.bare.is_old;
     int status = options.replays ? replay(&runner, arguments + optind)
                                  : campaign_run(&runner, &options.campaign);
     runner_sum_up(&runner);

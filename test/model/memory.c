@@ -192,6 +192,13 @@ static bool is_pool_of(const struct reference *reference, unsigned number, unsig
            reference->pools[number].device == reference->contexts[context].device;
 }
 
+/* Whether it is of a pool that the program made. */
+static bool is_pooled(const struct reference *reference, const struct step *step, unsigned device)
+{
+    return step->kind == STEP_MALLOC_POOL ||
+           (step->kind == STEP_MALLOC_ASYNC && reference->current_pools[device] != POOLS_MAX);
+}
+
 static const char *malloc_make(struct reference *reference, const struct step *step)
 {
     unsigned context;
@@ -204,7 +211,7 @@ static const char *malloc_make(struct reference *reference, const struct step *s
     unsigned device = reference->contexts[context].device;
     *block = (struct block){.state = BLOCK_LIVE,
                             .is_async = step_is_malloc_async(step->kind),
-                            .is_pooled = step->kind == STEP_MALLOC_POOL,
+                            .is_pooled = is_pooled(reference, step, device),
                             .may_pass = step->kind == STEP_MALLOC_PITCH ||
                                         step->n < reference->setting.page_bytes,
                             .context = context,
@@ -311,10 +318,48 @@ static const char *exchange_make(struct reference *reference, const struct step 
     return NULL;
 }
 
+/* A graph's own memory may lie where a freed block lay. */
+static bool has_graphs(const struct reference *reference)
+{
+    for (unsigned i = 0; i < GRAPHS_MAX; i++)
+        if (reference->graphs[i].is_alive || reference->captures[i].is_open)
+            return true;
+    return false;
+}
+
+/* A free that CUDA refuses, with nothing changed. */
+static const char *wrong_make(const struct reference *reference, const struct step *step)
+{
+    if (step->a >= BLOCKS_MAX || step->n >= WRONG_FREES)
+        return "no such block, or no such way";
+    bool is_captured = step->n == WRONG_CAPTURED;
+    bool is_async = step->n == WRONG_INSIDE_ASYNC || step->n == WRONG_AGAIN_ASYNC;
+    bool is_again = step->n == WRONG_AGAIN || step->n == WRONG_AGAIN_ASYNC;
+    const char *why = NULL;
+    if (is_captured)
+        why = stream_is_known(reference, step);
+    else if (is_async)
+        why = stream_is_usable(reference, step);
+    if (why)
+        return why;
+    if (reference->threads[step->thread].context == CONTEXTS_MAX ||
+        (!is_captured && capture_forbids(reference, step->thread)))
+        return "no context, or a capture forbids it";
+    if (is_captured && reference->streams[step->b].capture == NOBODY)
+        return "the stream does not capture";
+    if (is_again && has_graphs(reference))
+        return "the address may be a graph's";
+    return reference->blocks[step->a].state == (is_again ? BLOCK_FREED : BLOCK_LIVE)
+               ? NULL
+               : "no such block";
+}
+
 const char *memory_make(struct reference *reference, const struct step *step)
 {
     if (step_is_malloc(step->kind))
         return malloc_make(reference, step);
+    if (step->kind == STEP_FREE_WRONG)
+        return wrong_make(reference, step);
     if (step->a >= BLOCKS_MAX || reference->blocks[step->a].state != BLOCK_LIVE)
         return "no such block";
     if (capture_forbids(reference, step->thread))

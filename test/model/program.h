@@ -38,6 +38,7 @@
     X(FREE, "free", "block", NULL, NULL, NULL)                                                     \
     X(EXCHANGE, "exchange", "block", NULL, "for", "bytes")                                         \
     X(FREE_ASYNC, "free-async", "block", "stream", NULL, NULL)                                     \
+    X(FREE_WRONG, "free-wrong", "block", "stream", NULL, "way")                                    \
     X(WRITE, "write", "block", "stream", NULL, NULL)                                               \
     X(CHECK, "check", "block", "stream", NULL, NULL)                                               \
     X(COPY, "copy", "to", "stream", "from", NULL)                                                  \
@@ -81,6 +82,8 @@
     X(POOL_CREATE, "pool-create", "pool", "device", NULL, "threshold")                             \
     X(POOL_DESTROY, "pool-destroy", "pool", NULL, NULL, NULL)                                      \
     X(POOL_TRIM, "pool-trim", "pool", NULL, NULL, "bytes")                                         \
+    X(POOL_USE, "pool-use", "pool", "device", NULL, NULL)                                          \
+    X(POOL_USED, "pool-used", "pool", "device", NULL, NULL)                                        \
     X(INFO, "info", NULL, NULL, NULL, NULL)                                                        \
     X(TRIM, "trim", NULL, NULL, NULL, NULL)                                                        \
     X(PROGRESS, "progress", NULL, NULL, NULL, "operations")
@@ -97,6 +100,17 @@ struct step {
     unsigned thread, spelling;
     unsigned a, b, c;
     uint64_t n;
+};
+
+/* What is wrong with a free: its address lies inside a live block, was freed before, or is an
+ * ordinary block's and the stream captures; and whether it is asynchronous. */
+enum wrong_free {
+    WRONG_INSIDE,
+    WRONG_INSIDE_ASYNC,
+    WRONG_AGAIN,
+    WRONG_AGAIN_ASYNC,
+    WRONG_CAPTURED,
+    WRONG_FREES
 };
 
 /* What a program runs under: the simulated machine and the library's options. */
@@ -144,6 +158,7 @@ struct taste {
     uint64_t steps_max;
     int extents;   /* VPMM_EXTENT of every program, -1: each draws its own */
     bool detaches; /* the driver has cuCtxDetach */
+    bool is_old;   /* the driver cannot record a context, so small requests pass through */
     bool is_small; /* of every program: small requests are served; else of three in four */
     const struct setting
         *setting; /* of every program, on a real device; NULL: each draws its own */

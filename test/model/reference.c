@@ -16,6 +16,8 @@ void reference_start(struct reference *reference, const struct setting *setting)
         reference->events[i].capture = reference->events[i].context = NOBODY;
     for (unsigned i = 0; i < GRAPHS_MAX; i++)
         reference->captures[i].origin = NOBODY;
+    for (unsigned i = 0; i < DEVICES; i++)
+        reference->current_pools[i] = POOLS_MAX;
     struct step retain = {.kind = STEP_PRIMARY_RETAIN};
     struct step set = {.kind = STEP_CONTEXT_SET};
     (void)world_make(reference, &retain);
@@ -39,6 +41,7 @@ static const char *make(struct reference *reference, const struct step *step)
     case STEP_EXCHANGE:
     case STEP_FREE:
     case STEP_FREE_ASYNC:
+    case STEP_FREE_WRONG:
         return memory_make(reference, step);
     case STEP_CAPTURE_BEGIN:
     case STEP_CAPTURE_END:
@@ -63,6 +66,12 @@ static const char *make(struct reference *reference, const struct step *step)
     case STEP_SYNC_STREAM:
     case STEP_QUERY_STREAM:
         return use_make(reference, step);
+    case STEP_POOL_CREATE:
+    case STEP_POOL_DESTROY:
+    case STEP_POOL_TRIM:
+    case STEP_POOL_USE:
+    case STEP_POOL_USED:
+        return pool_make(reference, step);
     default:
         return world_make(reference, step);
     }

@@ -143,6 +143,7 @@ struct reference {
     struct capture captures[GRAPHS_MAX];
     struct graph graphs[GRAPHS_MAX];
     struct memory_pool pools[POOLS_MAX];
+    unsigned current_pools[DEVICES]; /* POOLS_MAX: the default one */
     struct operation operations[OPERATIONS_MAX];
     unsigned n_operations;
     unsigned n_landings; /* copies to the host */
@@ -213,6 +214,7 @@ bool memory_finish(struct reference *reference, const struct step *step);
 const char *capture_make(struct reference *reference, const struct step *step); /* capture.c */
 /* The last node of the stream's capture, which the stream has just added, was refused. */
 void capture_lose_node(struct reference *reference, unsigned stream);
+const char *pool_make(struct reference *reference, const struct step *step);  /* pool.c */
 const char *world_make(struct reference *reference, const struct step *step); /* world.c */
 
 /* Whether the thread may name the stream, which is not part of a capture; NULL or why not. */

@@ -33,9 +33,21 @@ static void set(const char *name, uint64_t value)
     setenv(name, text, 1);
 }
 
+/* What whoever started the test chose for other programs. */
+static void forget_options(void)
+{
+    for (char **entry = environ; *entry;) {
+        char *name = strndup(*entry, strcspn(*entry, "="));
+        bool is_gone = name && strncmp(name, "VPMM_", 5) == 0 && unsetenv(name) == 0;
+        entry = is_gone ? environ : entry + 1;
+        free(name);
+    }
+}
+
 /* The machine and the library read these at their first call, which is the child's. */
 static void set_environment(const struct setting *setting)
 {
+    forget_options();
     set("VPMM_SIM_DEVICES", DEVICES);
     set("VPMM_SIM_BYTES", setting->device_pages * GRANULE);
     set("VPMM_SIM_GRANULARITY", GRANULE);
@@ -55,7 +67,6 @@ static void set_environment(const struct setting *setting)
     set("VPMM_PAGES", setting->eager_pages);
     set("VPMM_FREE_SYNC", setting->free_waits);
     if (setting->serves_small) {
-        unsetenv("VPMM_MIN_SIZE");
         if (setting->seed % 8 == 0 && !setting->free_waits)
             setenv("VPMM_FREE_SYNC", "small", 1);
     } else {

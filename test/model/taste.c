@@ -30,8 +30,10 @@ static void draw_weights(struct generator *generator, const struct taste *taste)
         [STEP_PRIMARY_RESET] = 2,  [STEP_PEER] = 4,
         [STEP_THREAD_START] = 6,   [STEP_THREAD_END] = 1,
         [STEP_POOL_CREATE] = 3,    [STEP_POOL_DESTROY] = 1,
-        [STEP_POOL_TRIM] = 2,      [STEP_INFO] = 10,
-        [STEP_TRIM] = 2,           [STEP_PROGRESS] = 6,
+        [STEP_POOL_TRIM] = 2,      [STEP_POOL_USE] = 4,
+        [STEP_POOL_USED] = 6,      [STEP_FREE_WRONG] = 8,
+        [STEP_INFO] = 10,          [STEP_TRIM] = 2,
+        [STEP_PROGRESS] = 6,
     };
     static const enum step_kind slow[] = {STEP_CONTEXT_CREATE, STEP_PRIMARY_RELEASE,
                                           STEP_PRIMARY_RESET};
@@ -50,12 +52,14 @@ static void draw_weights(struct generator *generator, const struct taste *taste)
      * out. */
     generator->weights[STEP_EXCHANGE] = generator->weights[STEP_PROGRESS] = 0;
     generator->weights[STEP_PEER] = 0;
+    generator->weights[STEP_POOL_USE] = generator->weights[STEP_POOL_USED] = 0;
+    generator->weights[STEP_FREE_WRONG] = 0;
     for (unsigned i = 0; i < sizeof slow / sizeof *slow; i++)
         if (chance_below(&generator->chance, 12))
             generator->weights[slow[i]] = 0;
 }
 
-static void draw_setting(struct generator *generator, int extents, bool small)
+static void draw_setting(struct generator *generator, int extents, bool small, bool is_old)
 {
     struct setting *setting = &generator->program->setting;
     static const uint64_t granules[] = {1, 1, 2, 4};
@@ -76,7 +80,7 @@ static void draw_setting(struct generator *generator, int extents, bool small)
         chance_below(&generator->chance, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
     setting->free_waits = chance_below(&generator->chance, 8) == 0;
     setting->is_full = chance_below(&generator->chance, 6) == 0;
-    setting->serves_small = small || setting->seed % 4 != 0;
+    setting->serves_small = !is_old && (small || setting->seed % 4 != 0);
 }
 
 void taste_draw(struct generator *generator, const struct taste *taste)
@@ -84,6 +88,6 @@ void taste_draw(struct generator *generator, const struct taste *taste)
     if (taste->setting)
         generator->program->setting = *taste->setting;
     else
-        draw_setting(generator, taste->extents, taste->is_small);
+        draw_setting(generator, taste->extents, taste->is_small, taste->is_old);
     draw_weights(generator, taste);
 }

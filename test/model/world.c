@@ -77,26 +77,6 @@ static const char *context_detach(struct reference *reference, const struct step
     return why;
 }
 
-static const char *pool_make(struct reference *reference, const struct step *step)
-{
-    if (step->a >= POOLS_MAX)
-        return "no such pool";
-    struct memory_pool *pool = &reference->pools[step->a];
-    if (reference->threads[step->thread].context == CONTEXTS_MAX ||
-        capture_forbids(reference, step->thread))
-        return "no context, or a capture forbids it";
-    if (step->kind != STEP_POOL_CREATE) {
-        if (!pool->is_alive)
-            return "no such pool";
-        pool->is_alive = step->kind != STEP_POOL_DESTROY;
-        return NULL;
-    }
-    if (pool->was_alive || step->b >= DEVICES || !reference->contexts[step->b].was_alive)
-        return "the pool has been, or the device is not in use";
-    *pool = (struct memory_pool){.is_alive = true, .was_alive = true, .device = step->b};
-    return NULL;
-}
-
 static const char *context_make(struct reference *reference, const struct step *step)
 {
     struct thread *thread = &reference->threads[step->thread];
@@ -300,10 +280,6 @@ const char *world_make(struct reference *reference, const struct step *step)
     case STEP_CONTEXT_SET:
     case STEP_PEER:
         return context_make(reference, step);
-    case STEP_POOL_CREATE:
-    case STEP_POOL_DESTROY:
-    case STEP_POOL_TRIM:
-        return pool_make(reference, step);
     case STEP_PRIMARY_RETAIN:
     case STEP_PRIMARY_RELEASE:
     case STEP_PRIMARY_RESET:

@@ -78,7 +78,7 @@ static void parse(void)
     wanted.n_devices = n_devices ? n_devices : 1;
     wanted.device_bytes = number("VPMM_SIM_BYTES", wanted.device_bytes);
     wanted.granularity = number("VPMM_SIM_GRANULARITY", wanted.granularity);
-    wanted.driver_version = (int)number("VPMM_SIM_VERSION", 13000);
+    wanted.driver_version = (int)number("VPMM_SIM_VERSION", SIMCUDA_VERSION);
     wanted.seed = number("VPMM_SIM_SEED", 1);
     wanted.has_bytes = number("VPMM_SIM_DATA", 1) != 0;
     wanted.eager = number("VPMM_SIM_EAGER", 1) != 0;

@@ -35,6 +35,10 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include "sim/engine.h"
 
+#ifndef SIMCUDA_VERSION
+#    define SIMCUDA_VERSION 13000
+#endif
+
 /* What a driver takes of a device for itself: the totals that programs see are so much more than
  * they can allocate. */
 #define SIMCUDA_OWN_BYTES ((size_t)64 << 20)
