@@ -149,13 +149,20 @@ CUresult vpmm_wrap_cuCtxDestroy_v2(CUcontext context)
     return result;
 }
 
+/* The last cuCtxDetach leaves another context current, or none (measured). */
+static bool is_not_current(CUcontext context)
+{
+    CUcontext current = context;
+    return VPMM_ORIGINAL(cuCtxGetCurrent, &current) == CUDA_SUCCESS && current != context;
+}
+
 /* Gives up what cuCtxCreate or cuCtxAttach gave, and destroys the context with the last of it. */
 CUresult vpmm_wrap_cuCtxDetach(CUcontext context)
 {
     struct vpmm_departure departure = leaves(context, false);
     CUresult result;
     DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDetach, context));
-    left(&departure, false);
+    left(&departure, result == CUDA_SUCCESS && is_not_current(context));
     return result;
 }
 
