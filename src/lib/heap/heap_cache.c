@@ -326,7 +326,8 @@ bool vpmm_cache_free(struct vpmm_heap *heap, uint64_t address, const struct vpmm
 static struct vpmm_context *context_of(const struct vpmm_heap *heap, const struct vpmm_live *live)
 {
     struct vpmm_context *context = vpmm_order_context_by_id(heap->order, live->context_id);
-    bool is_plain = !live->is_async && !heap->params.free_waits;
+    bool would_wait = heap->params.free_waits || !heap->driver->event_record_context;
+    bool is_plain = !live->is_async && !would_wait;
     bool is_ours = is_plain && context && !vpmm_context_is_gone(context);
     return is_ours && may_cache(heap, live->pages, context) ? context : NULL;
 }
