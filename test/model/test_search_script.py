@@ -18,6 +18,10 @@ NOTHING_IS_BUILT = """root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for name in need_build_tools need_cuda_headers need_cmocka configure build; do
     eval "$name() { :; }"
 done
+fail() {
+    echo "$*" >&2
+    exit 1
+}
 """
 
 
@@ -49,6 +53,25 @@ class Script(unittest.TestCase):
         self.assertIn("scripts/search 8 --seed 9 --jobs 2\n", done.stdout)
         for seed in "9", "1000000009":
             self.assertRegex(done.stdout, rf"--seconds 480 .*--seed {seed}\n")
+
+    def test_a_second_one_leaves_the_first_its_folder(self):
+        reader, writer = os.pipe()
+        command = self.command(f"echo 'model: 7 operations, 3 programs'; echo >/proc/self/fd/{writer}; exec sleep 600", "1",
+                               "--jobs", "1")
+        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[writer], start_new_session=True)
+        os.close(writer)
+        self.addCleanup(os.close, reader)
+        self.addCleanup(first.wait, PATIENCE_SECONDS)
+        self.addCleanup(self.kill_group, first.pid)
+        os.read(reader, 1)
+        log = self.root / "build-search/job-0.log"
+        second = subprocess.Popen([command[0], "1", "--jobs", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                  text=True, start_new_session=True)
+        self.addCleanup(second.stderr.close)
+        self.addCleanup(self.kill_group, second.pid)
+        self.assertEqual(second.wait(PATIENCE_SECONDS), 1)
+        self.assertIn("another search", second.stderr.read())
+        self.assertEqual(log.read_text(), "model: 7 operations, 3 programs\n")
 
     def test_an_interrupt_leaves_nothing_running(self):
         """Whoever still runs keeps the pipe open."""
