@@ -67,7 +67,7 @@ static void set_environment(const struct setting *setting)
     set("VPMM_PAGES", setting->eager_pages);
     set("VPMM_FREE_SYNC", setting->free_waits);
     if (setting->serves_small) {
-        if (setting->seed % 8 == 0 && !setting->free_waits)
+        if (setting->seed % 2 == 0 && !setting->free_waits)
             setenv("VPMM_FREE_SYNC", "small", 1);
     } else {
         setenv("VPMM_MIN_SIZE", "page", 1);
