@@ -115,6 +115,7 @@ static int replay(struct runner *runner, char **files)
             return 2;
         }
         fclose(file);
+        program.setting.is_old = runner->bare.is_old;
         if (!runner_try(runner, &program, &verdict)) {
             printf("model: FAILED: %s: %s\n%s\n", *files, verdict.kind, verdict.text);
             n_failed++;

@@ -26,7 +26,9 @@ static bool is_taken(const struct reference *reference, const struct block *bloc
                block->state == BLOCK_COMING ||
                (block->state == BLOCK_FREED && !order_is_clear(reference, &block->fence));
     struct set fence = order_of_context(reference, block->fence_context);
-    return capture_is_open(reference) || !order_is_clear(reference, &fence);
+    /* An old driver's waits until somebody waits for its context. */
+    return reference->setting.is_old || capture_is_open(reference) ||
+           !order_is_clear(reference, &fence);
 }
 
 static uint64_t scratch_granules(const struct graph *graph)

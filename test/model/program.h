@@ -123,6 +123,7 @@ struct setting {
     bool is_full;      /* requests may take all of the device, and be refused */
     bool is_plain;     /* no kernels: a graph writes the same each time */
     bool captures_nothing;
+    bool is_old; /* the driver cannot record a context; no text says so */
 };
 
 struct program {

@@ -80,6 +80,7 @@ static void draw_setting(struct generator *generator, int extents, bool small, b
         chance_below(&generator->chance, 2) ? (uint64_t)1 << 30 : setting->page_bytes;
     setting->free_waits = chance_below(&generator->chance, 8) == 0;
     setting->is_full = chance_below(&generator->chance, 6) == 0;
+    setting->is_old = is_old;
     setting->serves_small = !is_old && (small || setting->seed % 4 != 0);
 }
 
