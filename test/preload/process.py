@@ -109,7 +109,12 @@ class Served(unittest.TestCase):
         self.assertIn("within 800 800", bare)
 
     def test_small_blocks_are_reserved_once(self):
-        self.assertEqual(self.lines("init", "small:512", "reserved")[-1], "reserved 0 32")
+        self.assertEqual(self.lines("init", "small:512", "reserved")[-1], "reserved 0 32 32")
+
+    def test_the_most_that_was_reserved_stays_when_small_blocks_are_given_back(self):
+        words = "init", "small:1", "reserved", "freeasync:0", "trim", "reserved"
+        self.assertEqual(self.lines(*words), self.lines(*words, VPMM_DISABLE=1))
+        self.assertEqual(self.lines(*words)[-1], "reserved 0 0 2")
 
     """On the simulated device."""
 

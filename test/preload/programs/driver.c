@@ -13,7 +13,9 @@
  *   reset           cuDevicePrimaryCtxReset
  *   total           cuMemGetInfo without the free bytes
  *   within:I        what a host function is told about block I
- *   small:N reserved  N blocks of 64 KiB, and what the default memory pool has reserved, in MiB
+ *   small:N reserved  N blocks of 64 KiB, and what the default memory pool has reserved, and the
+ *   most of that ever, in MiB
+ *   trim            gives back what that pool has free
  *   signal          the action of SIGUSR1; own ignore raise: sets a handler, ignores it, raises it
  *   fault:NAME:NTH:CODE[:forever] struck:NAME   makes a call of the simulated device fail; tells on
  *                   standard error whether it did
@@ -270,18 +272,32 @@ static void CUDA_CB ask_within(void *block)
 static void tell_reserved(void)
 {
     CUmemoryPool pool;
-    cuuint64_t bytes = 0;
+    cuuint64_t bytes = 0, high = 0;
     CUresult result = cuDeviceGetDefaultMemPool(&pool, 0);
     if (!result)
         result = cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
-    printf("%sreserved %d %zu\n", who, (int)result, (size_t)bytes / MIB);
+    if (!result)
+        result = cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &high);
+    printf("%sreserved %d %zu %zu\n", who, (int)result, (size_t)bytes / MIB, (size_t)high / MIB);
+}
+
+static void trim(void)
+{
+    CUmemoryPool pool;
+    CUresult result = cuCtxSynchronize();
+    if (!result)
+        result = cuDeviceGetDefaultMemPool(&pool, 0);
+    tell("trim", result ? result : cuMemPoolTrimTo(pool, 0));
 }
 
 static void allocate_small(unsigned long n)
 {
     CUresult result = CUDA_SUCCESS;
-    for (CUdeviceptr address; n > 0 && !result; n--)
+    for (CUdeviceptr address; n > 0 && !result; n--) {
         result = cuMemAllocAsync(&address, MIB / 16, NULL);
+        if (!result && n_blocks < BLOCKS)
+            blocks[n_blocks++] = address;
+    }
     tell("small", result);
 }
 
@@ -298,6 +314,8 @@ static int ask(const char *name, unsigned long a)
         tell("wait", waited);
     } else if (strcmp(name, "reserved") == 0) {
         tell_reserved();
+    } else if (strcmp(name, "trim") == 0) {
+        trim();
     } else if (strcmp(name, "small") == 0) {
         allocate_small(a);
     } else {
