@@ -151,11 +151,24 @@ static void an_edit_waits_for_the_peer_that_is_being_added(void **state)
     fixture_teardown(&meeting.f);
 }
 
+static void a_peer_that_cannot_be_added_holds_up_no_edit(void **state)
+{
+    (void)state;
+    setup(NULL, NULL);
+    sim_fault_set(meeting.f.sim, "cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY, false);
+    assert_int_equal(vpmm_heap_add_peer(meeting.f.heap, 1), VPMM_NO_MEMORY);
+    assert_false(is_frozen());
+    assert_int_equal(meeting.f.heap->n_devices, 1);
+    fixture_free(&meeting.f, meeting.address, NULL);
+    fixture_teardown(&meeting.f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_waits_for_the_edit_under_way),
         cmocka_unit_test(an_edit_waits_for_the_peer_that_is_being_added),
+        cmocka_unit_test(a_peer_that_cannot_be_added_holds_up_no_edit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
