@@ -1,36 +1,35 @@
 # SPDX-License-Identifier: MIT
 """The list of deliberate bugs: reads it, checks it, and plants one bug in a text.
 
-A list file holds mutants, one a paragraph. A line that begins with # is a comment:
+A list file holds paragraphs. A line that begins with # is a comment. A paragraph of one line heads the mutants below it:
+it names the section of docs/DESIGN.md that they break, and says in words which rule or invariant that is.
+
+    rule 3.6 Extents: what is moved comes after all who used it, and so does the unmap.
 
     a-zombie-has-no-fence
-    rule 3.6
-    in src/lib/pool/commit.c:vpmm_pool_commit
+    in vpmm_pool_commit
     edit draft->groups[i].fence => VPMM_FENCE_NONE
     test unit/pool_stitch
 
-The name is a sentence with hyphens. `rule` is a section of docs/DESIGN.md: the rule or invariant that the bug breaks.
-`in` names the file and the function that guards it. `edit OLD => NEW` replaces OLD in the body of that function. OLD
-must be there exactly once. It is compared word by word, so spaces, line breaks and comments in the body do not matter.
-Without NEW, OLD is taken away. Without OLD, NEW stands at the beginning of the body. There may be several edits.
-`test` is suite/test, or a suite for all of its tests. There may be several: the first that fails ends the trial.
-Two more words may be given: `hangs yes` for a bug that only a time-out can show, and `expect REGEX` for what the
-output of the test must hold."""
+The name is a sentence with hyphens. `in` names the function that guards the rule, as `file.c:function` where several
+files below src define one of that name. `edit OLD => NEW` replaces OLD in the body of that function. OLD must be there
+exactly once. It is compared word by word, so spaces, line breaks and comments in the body do not matter, and (...) in it
+stands for whatever a call is given. Without NEW, OLD is taken away. Without OLD, NEW stands at the beginning of the body.
+`test` is the suite/test that fails then. `hangs yes` marks a bug that a time-out may show."""
 import pathlib
 import re
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
-# What DESIGN.md demands in numbered sentences, and the folders of the product. Each of these needs a mutant.
+# What DESIGN.md demands in numbered sentences. Each of these needs a mutant, and so does each folder of the product.
 DEMANDS = ["3"] + ["3.%d" % n for n in range(1, 17)] + ["4.%d" % n for n in range(1, 7)]
-FOLDERS = ["base", "driver", "pool", "order", "heap", "small", "offload", "route", "preload", "config", "observe", "ipc",
-           "recorder", "trace", "replay"]
-SECTION = re.compile(r"[1-8](\.\d+)?$")
+FOLDERS = ["src/lib/*/", "src/tools/trace/", "src/tools/replay/"]
+HEADING = re.compile(r"rule ([1-8](?:\.\d+)?) \S.*$")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+){2,}$")
-REQUIRED, OPTIONAL, REPEATED = ("rule", "in", "test", "edit"), ("hangs", "expect"), ("test", "edit")
+REQUIRED, OPTIONAL = ("in", "edit", "test"), ("hangs",)
 
 # Comments, spaces and lines of the preprocessor are no words of C.
 NO_WORD = r"/\*.*?\*/|//[^\n]*|\s+|\\\n|^[ \t]*#(?:\\\n|[^\n])*"
-WORD = re.compile(NO_WORD + r"""|(?P<word>\w+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|<<=|>>=|->|\+\+|--|&&|\|\||<<|>>|"""
+WORD = re.compile(NO_WORD + r"""|(?P<word>\w+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|<<=|>>=|\.\.\.|->|\+\+|--|&&|\|\||<<|>>|"""
                   r"""[-+*/%&|^=!<>]=|.)""", re.DOTALL | re.MULTILINE)
 
 
@@ -42,28 +41,18 @@ class DoesNotApply(Exception):
     """The function or the old text is not there exactly once."""
 
 
-class Edit(NamedTuple):
-    old: str
-    new: str
-
-
 class Mutant(NamedTuple):
     name: str
     rule: str
-    file: str
+    file: str  # where several define the function, else empty
     function: str
-    edits: List[Edit]
-    tests: List[str]
+    old: str
+    new: str
+    test: str
     hangs: bool = False
-    expect: Optional[str] = None
 
 
-def edit_of(text):
-    old, arrow, new = (" %s " % text).partition(" => ")
-    return Edit(old.strip(), new.strip()) if arrow else None
-
-
-def mutant_of(lines, where):
+def mutant_of(lines, rule, where):
     """One paragraph."""
     name, given = lines[0], {}
     where = "%s: %s" % (where, name)
@@ -71,35 +60,32 @@ def mutant_of(lines, where):
         raise BadList("%s is no sentence with hyphens" % where)
     for line in lines[1:]:
         word, _, value = line.partition(" ")
-        if word not in REQUIRED + OPTIONAL or (word in given and word not in REPEATED):
+        if word not in REQUIRED + OPTIONAL or word in given:
             raise BadList("%s: not understood: %s" % (where, line))
-        given.setdefault(word, []).append(value)
+        given[word] = value
     for word in REQUIRED:
         if word not in given:
             raise BadList("%s: no %s" % (where, word))
-    rule = given["rule"][0]
-    if not SECTION.match(rule):
-        raise BadList("%s: DESIGN.md has no %s" % (where, rule))
-    file, colon, function = given["in"][0].rpartition(":")
-    if not colon:
-        raise BadList("%s: %s names no function" % (where, function))
-    edits = [edit_of(text) for text in given["edit"]]
-    if any(edit is None or words_of(edit.old) == words_of(edit.new) for edit in edits):
-        raise BadList("%s: an edit changes nothing" % where)
-    return Mutant(name, rule, file, function, edits, given["test"], given.get("hangs") == ["yes"],
-                  given.get("expect", [None])[0])
+    if not rule:
+        raise BadList("%s: no rule stands above it" % where)
+    file, _, function = given["in"].rpartition(":")
+    old, arrow, new = (" %s " % given["edit"]).partition(" => ")
+    if not arrow or words_of(old) == words_of(new):
+        raise BadList("%s: the edit changes nothing" % where)
+    return Mutant(name, rule, file, function, old.strip(), new.strip(), given["test"], given.get("hangs") == "yes")
 
 
 def parse(text, where):
     """The mutants of one list file."""
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    paragraphs = [[]]
-    for line in lines:
-        if line:
-            paragraphs[-1].append(line)
-        elif paragraphs[-1]:
-            paragraphs.append([])
-    return [mutant_of(paragraph, where) for paragraph in paragraphs if paragraph]
+    text = "".join(line for line in text.splitlines(True) if not line.startswith("#"))
+    found, rule = [], None
+    for paragraph in filter(None, re.split(r"\n{2,}", text.strip("\n"))):
+        heading = HEADING.match(paragraph)
+        if heading:
+            rule = heading.group(1)
+        else:
+            found.append(mutant_of(paragraph.splitlines(), rule, where))
+    return found
 
 
 def read_lists(folder):
@@ -127,91 +113,83 @@ def closing(text_words, at):
     """Where the bracket that opens at `at` is closed."""
     depth = 0
     for i in range(at, len(text_words)):
-        depth += (text_words[i].group() in "({") - (text_words[i].group() in ")}")
+        depth += (text_words[i] in "({") - (text_words[i] in ")}")
         if depth == 0:
             return i
     return len(text_words) - 1
 
 
-def bodies(text, function):
-    """The words of each body that the text gives to the function, without the braces."""
-    found, all_words, at = [], words(text), 0
-    while at < len(all_words):
-        after = closing(all_words, at)
-        if all_words[at].group() == "(" and all_words[at - 1].group() == function:
-            if after + 1 < len(all_words) and all_words[after + 1].group() == "{":
-                found.append(all_words[after + 1:closing(all_words, after + 1) + 1])
+def definitions(text):
+    """(name, words of the body with both braces) of every function that the text defines."""
+    matches = words(text)
+    there, at = [match.group() for match in matches], 0
+    while at < len(there):
+        after = closing(there, at)
+        if at > 0 and there[at] == "(" and there[after + 1:after + 2] == ["{"]:
+            yield there[at - 1], matches[after + 1:closing(there, after + 1) + 1]
         at = after + 1
-    return found
 
 
-def body_of(text, mutant):
-    """The words of the function's body with both braces. Raises DoesNotApply."""
-    found = bodies(text, mutant.function)
-    if len(found) != 1:
-        raise DoesNotApply("%s defines %s %d times" % (mutant.file, mutant.function, len(found)))
-    return found[0]
-
-
-def apply(text, mutant, edit):
-    """The text with one edit made. Raises DoesNotApply."""
-    body, old = body_of(text, mutant), words_of(edit.old)
-    if not old:
-        return text[:body[0].end()] + " " + edit.new + text[body[0].end():]
-    there = [word.group() for word in body]
-    places = [i for i in range(1, len(there) - len(old)) if there[i:i + len(old)] == old]
-    if len(places) != 1:
-        raise DoesNotApply("%s of %s has %d times: %s" % (mutant.function, mutant.file, len(places), edit.old))
-    begin, end = body[places[0]].start(), body[places[0] + len(old) - 1].end()
-    return text[:begin] + edit.new + text[end:]
+def end_of(old, there, at):
+    """Where the words `old` end, if `there` has them at `at`, else None."""
+    for word in old:
+        if at >= len(there):
+            return None
+        if word == "...":
+            at = closing(there, at - 1)
+        elif there[at] == word:
+            at += 1
+        else:
+            return None
+    return at
 
 
 def plant(text, mutant):
-    """The text of the mutant's file with the bug in it."""
-    for edit in mutant.edits:
-        text = apply(text, mutant, edit)
-    return text
+    """The text of the mutant's file with the bug in it. Raises DoesNotApply."""
+    found = [body for name, body in definitions(text) if name == mutant.function]
+    if len(found) != 1:
+        raise DoesNotApply("%s is defined %d times" % (mutant.function, len(found)))
+    body, old = found[0], words_of(mutant.old)
+    if not old:
+        return text[:body[0].end()] + " " + mutant.new + text[body[0].end():]
+    there = [word.group() for word in body[:-1]]
+    places = [(at, end) for at in range(1, len(there)) for end in [end_of(old, there, at)] if end]
+    if len(places) != 1:
+        raise DoesNotApply("%s has %d times: %s" % (mutant.function, len(places), mutant.old))
+    at, end = places[0]
+    return text[:body[at].start()] + mutant.new + text[body[end - 1].end():]
 
 
-def homes(root, function):
-    """The files of the product that define the function, relative to the root."""
+def homes(root):
+    """The files below src, relative to the root, that define each function."""
+    found = {}
     for path in sorted(pathlib.Path(root, "src").rglob("*.[ch]")):
-        if bodies(path.read_text(encoding="utf-8"), function):
-            yield str(path.relative_to(root))
+        for name, _ in definitions(path.read_text(encoding="utf-8")):
+            found.setdefault(name, []).append(str(path.relative_to(root)))
+    return found
 
 
-def complaint(mutant, root):
-    """Why the mutant cannot be planted, and where its function is now. None where it can."""
-    path = pathlib.Path(root, mutant.file)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    try:
-        plant(text, mutant)
-    except DoesNotApply as reason:
-        moved = [] if bodies(text, mutant.function) else list(homes(root, mutant.function))
-        return "%s: %s%s" % (mutant.name, reason, "; it is in %s" % " and ".join(moved) if moved else "")
-    return None
+def home(mutant, defined):
+    """The one file of homes() that the mutant means. Raises DoesNotApply."""
+    files = [file for file in defined.get(mutant.function, []) if mutant.file in ("", pathlib.PurePath(file).name)]
+    if len(files) != 1:
+        raise DoesNotApply("%s is defined %d times: %s" % (mutant.function, len(files), " ".join(files) or "nowhere"))
+    return files[0]
 
 
 def complaints(mutants, root):
     """What is wrong with the list as a whole: a mutant that does not apply, a demand or a folder without one."""
-    yield from filter(None, (complaint(mutant, root) for mutant in mutants))
+    defined, planted = homes(root), set()
+    for mutant in mutants:
+        try:
+            path = pathlib.Path(root, home(mutant, defined))
+            plant(path.read_text(encoding="utf-8"), mutant)
+            planted.add(path.parent)
+        except DoesNotApply as reason:
+            yield "%s: %s" % (mutant.name, reason)
     for demand in DEMANDS:
         if not any(mutant.rule == demand for mutant in mutants):
             yield "no mutant breaks %s" % demand
-    for folder in FOLDERS:
-        if not any("/%s/" % folder in mutant.file for mutant in mutants):
-            yield "no mutant is planted in a folder %s" % folder
-
-
-def ordered(mutants):
-    """By the rule they break, then by name."""
-    return sorted(mutants, key=lambda mutant: ([int(n) for n in mutant.rule.split(".")], mutant.name))
-
-
-def table(mutants):
-    """In Markdown."""
-    rows = ["| bug | breaks | planted in | caught by |", "|---|---|---|---|"]
-    for mutant in ordered(mutants):
-        tests = " ".join("`%s`" % test for test in mutant.tests)
-        rows.append("| %s | %s | `%s` | %s |" % (mutant.name.replace("-", " "), mutant.rule, mutant.function, tests))
-    return "\n".join(rows) + "\n"
+    for folder in sorted(path for pattern in FOLDERS for path in pathlib.Path(root).glob(pattern)):
+        if folder not in planted:
+            yield "no mutant is planted in %s" % folder.relative_to(root)

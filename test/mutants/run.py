@@ -30,14 +30,12 @@ def parse():
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a mutant; without names, all are tried")
-    parser.add_argument("--table", action="store_true", help="print all mutants by the rule that they break, in Markdown")
     parser.add_argument("--check", action="store_true",
                         help="check that each can be planted, and that each rule and folder has one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="work copies (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the work copies: the next run starts faster")
     parser.add_argument("--part", type=part, metavar="I/N",
                         help="of the mutants in the order of their names, each N-th from the I-th (0 to N-1) on")
-    parser.add_argument("--only-failed", action="store_true", help="try those that the last run did not see caught")
     parser.add_argument("--verbose", action="store_true", help="print each verdict as it comes")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--lists", type=pathlib.Path, default=HERE, help=argparse.SUPPRESS)
@@ -47,9 +45,6 @@ def parse():
 
 def chosen(mutants, arguments):
     names = set(arguments.names) or {mutant.name for mutant in mutants}
-    failed = arguments.folder / "failed"
-    if arguments.only_failed and failed.exists():
-        names = set(failed.read_text(encoding="ascii").split())
     unknown = names - {mutant.name for mutant in mutants}
     if unknown:
         raise Unusable("no such mutant: %s" % sorted(unknown)[0])
@@ -106,7 +101,6 @@ def run(mutants, arguments):
                 for copy in trial.copies:
                     shutil.rmtree(str(copy.tree.parent), ignore_errors=True)
         missed = [found for found in verdicts if found.kind != verdict.CAUGHT]
-        (folder / "failed").write_text("".join(found.name + "\n" for found in missed), encoding="ascii")
         for found in missed:
             print("not caught: %s: %s, %s" % (found.name, found.kind, found.message))
         print("%s, %d jobs, %.0f s" % (verdict.summary(verdicts), len(trial.copies), time.monotonic() - begun))
@@ -118,13 +112,7 @@ def main():
     arguments.folder = (arguments.folder or arguments.root / "build-mutants").absolute()
     try:
         mutants = chosen(planting.read_lists(arguments.lists), arguments)
-        if arguments.check:
-            return check(mutants, arguments)
-        if arguments.table:
-            print(planting.table(mutants), end="")
-        else:
-            return run(mutants, arguments)
-        return 0
+        return check(mutants, arguments) if arguments.check else run(mutants, arguments)
     except (Unusable, planting.BadList) as reason:
         print("mutants: %s" % reason, file=sys.stderr)
         return 2

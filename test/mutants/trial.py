@@ -27,7 +27,7 @@ def why_it_does_not_build(output):
 
 class Trial:
     def __init__(self, root, folder, mutants, n_workers, options):
-        self.mutants, self.options = mutants, options
+        self.mutants, self.options, self.homes = mutants, options, planting.homes(root)
         n_jobs = max(1, (os.cpu_count() or 1) // n_workers)
         self.copies = [WorkCopy(root, folder / str(i), n_jobs) for i in range(n_workers)]
         self.seconds = {}  # of each test on the unchanged tree
@@ -60,21 +60,17 @@ class Trial:
 
         self.together(take)
 
-    def tests_of(self, copy, mutant):
-        return [test for name in mutant.tests for test in copy.named(name)]
-
-    def all_tests(self, copy):
-        return sorted({test for mutant in self.mutants for test in self.tests_of(copy, mutant)})
-
     def prepare(self):
         """Builds every copy unchanged, and runs each test that a mutant names once. Raises Unusable."""
+        names = sorted({mutant.test for mutant in self.mutants})
+
         def make(copy):
             copy.fetch()
             copy.configure(self.options)
-            unknown = [name for mutant in self.mutants for name in mutant.tests if not copy.named(name)]
+            unknown = [name for name in names if name not in copy.tests]
             if unknown:
-                raise Unusable("no such test or suite: %s" % unknown[0])
-            copy.build(self.all_tests(copy))
+                raise Unusable("no such test: %s" % unknown[0])
+            copy.build(names)
 
         def check(copy, test):
             run = copy.run_test(test, TESTS_LIMIT_S)
@@ -90,36 +86,30 @@ class Trial:
             self.together(make)
         except BuildFailed as failure:
             raise Unusable("the unchanged tree cannot be built: %s" % why_it_does_not_build(str(failure))) from failure
-        self.share_out(self.all_tests(self.copies[0]), check)
-
-    def run_tests(self, copy, mutant):
-        """Until one fails or the time is over."""
-        runs, left_s = [], TESTS_LIMIT_S
-        for test in self.tests_of(copy, mutant):
-            copy.build([test])
-            limit_s = left_s
-            if mutant.hangs:
-                limit_s = min(left_s, self.seconds[test] * HANG_FACTOR + HANG_LIMIT_S)
-            runs.append(copy.run_test(test, limit_s))
-            left_s -= runs[-1].seconds
-            if verdict.catches(mutant, runs[-1]) or left_s <= 0:
-                break
-        return runs
+        self.share_out(names, check)
 
     def try_mutant(self, copy, mutant):
         """The verdict. The copy is as it was afterwards."""
         begun = time.monotonic()
-        original = copy.read(mutant.file)
+
+        def error(message):
+            return verdict.Verdict(mutant.name, verdict.ERROR, "", message, time.monotonic() - begun)
+
         try:
-            copy.write(mutant.file, planting.plant(original, mutant))
-            return verdict.judge(mutant, self.run_tests(copy, mutant), time.monotonic() - begun)
+            file = planting.home(mutant, self.homes)
+            original = copy.read(file)
+            planted = planting.plant(original, mutant)
         except planting.DoesNotApply as reason:
-            message = "does not apply: %s" % reason
+            return error("does not apply: %s" % reason)
+        limit_s = self.seconds[mutant.test] * HANG_FACTOR + HANG_LIMIT_S if mutant.hangs else TESTS_LIMIT_S
+        copy.write(file, planted)
+        try:
+            copy.build([mutant.test])
+            return verdict.judge(mutant, copy.run_test(mutant.test, limit_s), time.monotonic() - begun)
         except BuildFailed as reason:
-            message = "does not compile: %s" % why_it_does_not_build(str(reason))
+            return error("does not compile: %s" % why_it_does_not_build(str(reason)))
         finally:
-            copy.write(mutant.file, original)
-        return verdict.Verdict(mutant.name, verdict.ERROR, "", message, time.monotonic() - begun)
+            copy.write(file, original)
 
     def run(self, tell):
         """tell(mutant, verdict) as each comes; all verdicts."""
@@ -132,5 +122,6 @@ class Trial:
                 tell(mutant, found)
 
         # Mutants of one file follow each other: then what was restored is not compiled without need.
-        self.share_out(sorted(self.mutants, key=lambda mutant: (mutant.file, mutant.tests)), plant_and_tell)
+        by_file = sorted(self.mutants, key=lambda mutant: (self.homes.get(mutant.function, []), mutant.test))
+        self.share_out(by_file, plant_and_tell)
         return verdicts

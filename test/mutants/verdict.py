@@ -86,34 +86,25 @@ def is_crash(run, message):
     return (run.code < 0 and run.code != ABORTED) or "Test failed with exception" in message
 
 
-def catches(mutant, run):
-    """None where the test let the bug pass; else (is it a catch, message)."""
+def judge(mutant, run, seconds):
+    """The verdict of the run of the mutant's test."""
+    kind, message = ERROR, telling(run.output)
     if run.code == 0:
-        return None
-    if run.code == SKIP:
-        return False, "skipped"
-    if run.code is None:
-        return mutant.hangs, "stopped after %.0f s%s" % (run.seconds, "" if mutant.hangs else ", and is not marked as a hang")
-    message = telling(run.output)
-    if message is None:
-        return False, "ended with %d and said nothing that tells" % run.code
-    if FALSE.search(run.output) and not mutant.expect:
-        return False, "failed for want of something: %s" % first(FALSE, run.output)
-    if is_crash(run, message) and not mutant.expect:
-        return False, "%s: a crash that the list does not expect" % message
-    if mutant.expect and not re.search(mutant.expect, run.output):
-        return False, "%s: not the message that the list expects" % message
-    return True, message
-
-
-def judge(mutant, runs, seconds):
-    """The verdict of the runs, in their order; the last one is the one that ended it."""
-    last = runs[-1]
-    caught = catches(mutant, last)
-    if caught is None:
-        return Verdict(mutant.name, SURVIVED, "", "passed " + ", ".join(run.test for run in runs), seconds)
-    kind = CAUGHT if caught[0] else ERROR
-    return Verdict(mutant.name, kind, last.test, caught[1], seconds)
+        kind, message = SURVIVED, "passed " + run.test
+    elif run.code == SKIP:
+        message = "skipped"
+    elif run.code is None:
+        kind = CAUGHT if mutant.hangs else ERROR
+        message = "stopped after %.0f s%s" % (run.seconds, "" if mutant.hangs else ", and is not marked as a hang")
+    elif message is None:
+        message = "ended with %d and said nothing that tells" % run.code
+    elif FALSE.search(run.output):
+        message = "failed for want of something: %s" % first(FALSE, run.output)
+    elif is_crash(run, message):
+        message += ": a crash, and no assertion"
+    else:
+        kind = CAUGHT
+    return Verdict(mutant.name, kind, "" if kind == SURVIVED else run.test, message, seconds)
 
 
 def summary(verdicts):

@@ -117,12 +117,6 @@ class WorkCopy:
                               stdout=subprocess.PIPE, universal_newlines=True)
         return json.loads(done.stdout)
 
-    def named(self, name):
-        """The names of the tests that `name` stands for, itself or all of a suite."""
-        if name in self.tests:
-            return [name]
-        return [test for test in self.tests if test.startswith(name + "/")]
-
     def build(self, names):
         """What these tests need. Raises BuildFailed."""
         targets = sorted({target for name in names for target in self.tests[name].targets})
