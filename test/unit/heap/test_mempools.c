@@ -16,29 +16,18 @@
 static struct fixture f;
 static struct vpmm_mempool standard, one, two;
 
-static int setup_extents(uint64_t extent_pages_max)
+static int setup(void **state)
 {
+    (void)state;
     struct fixture_params params;
     fixture_params_cache(&params);
-    params.heap.extent_pages_max = extent_pages_max;
+    params.heap.extent_pages_max = 1;
     fixture_setup(&f, &params);
     standard = one = two = (struct vpmm_mempool){0};
     vpmm_mempool_init(&standard, VPMM_MEMPOOL_DEFAULT, 0);
     vpmm_mempool_init(&one, VPMM_MEMPOOL_FIRST, 0);
     vpmm_mempool_init(&two, VPMM_MEMPOOL_FIRST + 1, 0);
     return 0;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    return setup_extents(1);
-}
-
-static int setup_large_extents(void **state)
-{
-    (void)state;
-    return setup_extents(64);
 }
 
 static int teardown(void **state)
@@ -206,36 +195,6 @@ static void what_is_reserved(void **state)
     fixture_free(&f, plain, NULL);
 }
 
-static void trimming_gives_back_to_the_device(void **state)
-{
-    (void)state;
-    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    uint64_t before = free_bytes_of_device();
-    uint64_t p = take(&one, 8, s);
-    uint64_t q = take(&one, 16, s);
-    fixture_free(&f, q, s);
-    finish();
-    vpmm_heap_mempool_trim(f.heap, &one, UINT64_MAX, true);
-    assert_int_equal(RESERVED(&one), 24);
-    vpmm_heap_mempool_trim(f.heap, &one, 20 * f.page_bytes, true);
-    assert_int_equal(RESERVED(&one), 20);
-    assert_int_equal(held(), 20);
-    vpmm_heap_mempool_trim(f.heap, &one, 0, true);
-    assert_int_equal(RESERVED(&one), 8);
-    assert_int_equal(RESERVED_HIGH(&one), 24);
-    assert_int_equal(before - free_bytes_of_device(), 8 * f.page_bytes);
-    vpmm_heap_mempool_reset_reserved(f.heap, &one);
-    assert_int_equal(RESERVED_HIGH(&one), 8);
-    fixture_free(&f, p, s);
-    p = take(&standard, 8, s);
-    fixture_free(&f, p, s);
-    finish();
-    vpmm_heap_mempool_trim(f.heap, &standard, 0, true);
-    assert_int_equal(RESERVED(&standard), 0);
-    assert_int_equal(held(), 0);
-    assert_int_equal(before, free_bytes_of_device());
-}
-
 /* As where the device had no room for what CUDA's own functions were asked for. */
 static void a_pool_has_not_what_the_device_has_had_back(void **state)
 {
@@ -255,70 +214,6 @@ static void a_pool_has_not_what_the_device_has_had_back(void **state)
     fixture_free(&f, q, s);
     finish();
     assert_int_equal(RESERVED(&one), held());
-}
-
-/* Work that is not complete keeps its pages, and a later trim gives them back. */
-static void trim_with_work_under_way(struct vpmm_mempool *mempool)
-{
-    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    volatile bool gate = false;
-    uint64_t p = take(mempool, 8, s);
-    fixture_work(&f, s, p, 8, true, &gate);
-    fixture_free(&f, p, s);
-    vpmm_heap_mempool_trim(f.heap, mempool, 0, true);
-    assert_int_equal(held(), 8);
-    assert_int_equal(RESERVED(mempool), 8);
-    gate = true;
-    finish();
-    vpmm_heap_mempool_trim(f.heap, mempool, 0, true);
-    assert_int_equal(held(), 0);
-}
-
-static void trimming_takes_nothing_from_work_under_way(void **state)
-{
-    (void)state;
-    trim_with_work_under_way(&standard);
-    trim_with_work_under_way(&one);
-}
-
-/* Also where a trim gives back what others freed. */
-static void what_is_pending_stays_reserved(void **state)
-{
-    (void)state;
-    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    volatile bool gate = false;
-    uint64_t p = take(&one, 8, s);
-    uint64_t live = take(&one, 2, s);
-    fixture_free(&f, take(&standard, 16, s), s);
-    finish();
-    fixture_work(&f, s, p, 8, true, &gate);
-    fixture_free(&f, p, s);
-    uint64_t before = held();
-    vpmm_heap_mempool_trim(f.heap, &one, 0, true);
-    assert_true(held() < before);
-    assert_int_equal(RESERVED(&one), 10);
-    gate = true;
-    finish();
-    assert_int_equal(RESERVED(&one), 10);
-    vpmm_heap_mempool_trim(f.heap, &one, 0, true);
-    assert_int_equal(RESERVED(&one), 2);
-    fixture_free(&f, live, s);
-}
-
-/* An extent that holds more than may go stays, unless more may go. */
-static void what_a_trim_is_to_keep_stays(void **state)
-{
-    (void)state;
-    CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    for (int keeps_all = 1; keeps_all >= 0; keeps_all--) {
-        fixture_free(&f, take(&standard, 64, s), s);
-        finish();
-        uint64_t keep = held() - 1;
-        vpmm_heap_mempool_trim(f.heap, &standard, keep * f.page_bytes, keeps_all);
-        assert_true(keeps_all ? RESERVED(&standard) >= keep : RESERVED(&standard) < keep);
-        vpmm_heap_mempool_trim(f.heap, &standard, 0, true);
-        assert_int_equal(held(), 0);
-    }
 }
 
 static void a_limit_counts_live_blocks(void **state)
@@ -404,12 +299,7 @@ int main(void)
         TEST(the_highest_begins_anew_where_no_lane_serves),
         TEST(of_many_lanes_what_is_used_is_right),
         TEST(what_is_reserved),
-        TEST(trimming_gives_back_to_the_device),
         TEST(a_pool_has_not_what_the_device_has_had_back),
-        TEST(trimming_takes_nothing_from_work_under_way),
-        TEST(what_is_pending_stays_reserved),
-        cmocka_unit_test_setup_teardown(what_a_trim_is_to_keep_stays, setup_large_extents,
-                                        teardown),
         TEST(a_limit_counts_live_blocks),
         TEST(a_cautious_one_reuses_what_a_synchronisation_has_shown),
         TEST(a_stream_waits_for_another_only_where_it_may),
