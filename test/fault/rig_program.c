@@ -115,6 +115,12 @@ static void note_given_up(struct rig *rig, const struct block *block, uint64_t s
     rig->given_up[rig->n_given_up++] = block->address;
 }
 
+/* CUDA asks it of the program, and where a context cannot be recorded, so does the heap. */
+static bool must_be_over(const struct rig *rig, int number)
+{
+    return rig->blocks[number].is_async && !rig->f.driver.event_record_context;
+}
+
 void rig_free(struct rig *rig, int number, CUstream stream)
 {
     if (number == NO_BLOCK || !rig->blocks[number].is_live)
@@ -129,6 +135,8 @@ void rig_free(struct rig *rig, int number, CUstream stream)
         order(rig, last, stream ? stream : last);
         block_check(&rig->f, stream ? stream : last, block);
     }
+    if (!stream && must_be_over(rig, number))
+        SAME(CUDA_SUCCESS, sim_stream_synchronize(rig->f.sim, last));
     rig_enter(rig);
     if (stream)
         status = vpmm_order_stream(rig->f.order, (vpmm_stream_handle)stream, &resolved);

@@ -151,12 +151,42 @@ static void some_string(char string[20])
     string[length] = 0;
 }
 
+static size_t encode(unsigned code, char *bytes)
+{
+    static const unsigned char marks[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; code >>= 6)
+        bytes[i] = (char)(0x80 | (code & 0x3f));
+    bytes[0] = (char)(marks[n] | code);
+    return n;
+}
+
+/* The bytes of the string's first character in UTF-8, which are what it is encoded as; 1 and Latin
+ * 1 where there is none. */
+static size_t first_character(const char *string, unsigned *code)
+{
+    char again[4];
+    for (size_t n = 2; n <= 4 && strlen(string) >= n; n++) {
+        *code = (unsigned char)string[0] & (0xffu >> (n + 1));
+        for (size_t i = 1; i < n; i++)
+            *code = *code << 6 | ((unsigned char)string[i] & 0x3f);
+        bool is_one = *code <= 0x10ffff && (*code < 0xd800 || *code > 0xdfff);
+        if (is_one && encode(*code, again) == n && memcmp(again, string, n) == 0)
+            return n;
+    }
+    *code = (unsigned char)string[0];
+    return 1;
+}
+
 static void naive_quoted(struct naive_text *naive, const char *string)
 {
+    unsigned c;
     naive_add(naive, "\"");
-    for (; *string; string++) {
-        unsigned c = (unsigned char)*string;
-        if (c < ' ' || c > '~')
+    while (*string) {
+        string += first_character(string, &c);
+        if (c > 0xffff)
+            naive_add(naive, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+        else if (c < ' ' || c > '~')
             naive_add(naive, "\\u%04x", c);
         else
             naive_add(naive, c == '"' || c == '\\' ? "\\%c" : "%c", c);
