@@ -139,7 +139,8 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
         vpmm_atomic_add(&heap->lost_pages, region.pages);
         return VPMM_OK;
     }
-    if (!stream && heap->params.free_waits && !region.owner.is_async) {
+    bool has_waited = !heap->driver->event_record_context;
+    if (!stream && heap->params.free_waits && !has_waited && !region.owner.is_async) {
         struct vpmm_context *owner = vpmm_order_context_by_id(heap->order, region.owner.context_id);
         if (owner && !vpmm_context_is_gone(owner)) {
             uint64_t begin_ns = vpmm_heap_now_ns(heap);
