@@ -107,9 +107,17 @@ static struct vpmm_memo *room_in(struct vpmm_memo *set, struct vpmm_memo *own,
     return room;
 }
 
-static bool has_ended(pid_t thread)
+pid_t vpmm_thread_self(void)
 {
-    return syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
+    return (pid_t)syscall(SYS_gettid);
+}
+
+bool vpmm_thread_has_ended(pid_t thread)
+{
+    int error = errno;
+    bool has_ended = syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
+    errno = error;
+    return has_ended;
 }
 
 /* Those of a thread that has ended, or new ones; NULL without memory. */
@@ -118,7 +126,7 @@ static struct vpmm_far_memos *take_far(struct vpmm_order *order, pid_t thread)
     int error = errno;
     vpmm_lock_take(&order->lock);
     struct vpmm_far_memos *taken = order->far_memos;
-    while (taken && !has_ended(taken->thread))
+    while (taken && !vpmm_thread_has_ended(taken->thread))
         taken = taken->next;
     if (!taken && (taken = order->memory->map(order->memory->self, sizeof *taken)) != NULL) {
         taken->next = order->far_memos;
@@ -139,7 +147,7 @@ void vpmm_memo_keep(struct vpmm_order *order, const struct vpmm_memo *memo)
     /* Another thread may take the far memos over, and its per-thread handle is another stream. */
     bool may_be_far = !room && !vpmm_stream_is_special(handle);
     if (may_be_far && far_order != order->number) {
-        far = take_far(order, (pid_t)syscall(SYS_gettid));
+        far = take_far(order, vpmm_thread_self());
         far_order = order->number;
     }
     if (may_be_far && (own = far_place(order, handle)) != NULL) {

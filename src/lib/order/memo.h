@@ -5,6 +5,8 @@
 
 #include "order/order.h"
 
+#include <sys/types.h>
+
 /* What the calling thread learnt of a stream. Its id tells whether the handle still means that one;
  * the special handles mean one in each context. */
 struct vpmm_memo {
@@ -27,6 +29,11 @@ const struct vpmm_memo *vpmm_memo_find(const struct vpmm_order *order, vpmm_stre
 /* Remembers it, in place of what the thread knew of that handle. Without memory, or with more
  * streams than there is room for, it may forget others. Takes the order's lock. */
 void vpmm_memo_keep(struct vpmm_order *order, const struct vpmm_memo *memo);
+
+/* The calling thread, as the system numbers it, and whether such a thread is there no more. A later
+ * thread may have the number of one that has ended. Neither changes errno. */
+pid_t vpmm_thread_self(void);
+bool vpmm_thread_has_ended(pid_t thread);
 
 /* Before the order is destroyed: no thread remembers anything of it any more. */
 void vpmm_memos_finish(struct vpmm_order *order);

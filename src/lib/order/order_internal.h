@@ -13,6 +13,8 @@
 #include "order/order_program.h"
 #include "order/track.h"
 
+#include <sys/types.h>
+
 #define VPMM_ORDER_BUCKETS 1024u
 
 /* One fence. Readers without the lock look at the atomic members only. */
@@ -72,6 +74,7 @@ struct vpmm_name {
     uint64_t id;
     uint32_t context;
     uint32_t next; /* in its bucket */
+    pid_t system_thread;
 };
 
 /* A stream that began a capture, as the beginning thread meant it. */
@@ -133,6 +136,7 @@ struct vpmm_order {
     uint64_t last_generation; /* of fences */
     uint32_t n_parked;        /* contexts whose parked fence stands for something */
     uint64_t next_name;
+    uint32_t n_names_swept;    /* with so many, those that can go are looked for */
     vpmm_atomic64 n_completed; /* fences, ever */
     /* Changes whenever what a thread remembers of streams may be wrong: when a capture begins,
      * and when a stream or a context is leaving. No two orders of a process begin with the same. */

@@ -9,9 +9,12 @@
 /* In a driver's ids, so that the highest bits are for others. */
 #define CONTEXT_MASK ((UINT64_C(1) << 14) - 1)
 
-static uint32_t *bucket_of(struct vpmm_order *order, vpmm_stream_handle handle)
+/* So many names more than the last time may exist before those that can go are looked for. */
+#define NAMES_KEPT 64u
+
+static uint32_t *bucket_of(struct vpmm_order *order, vpmm_stream_handle handle, uint64_t thread)
 {
-    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t mixed = ((uint64_t)(uintptr_t)handle + thread) * UINT64_C(0x9e3779b97f4a7c15);
     return &order->name_buckets[mixed >> 32 & (VPMM_ORDER_BUCKETS - 1)];
 }
 
@@ -39,6 +42,34 @@ uint64_t vpmm_stream_thread(struct vpmm_order *order, vpmm_stream_handle handle)
     return handle == VPMM_STREAM_PER_THREAD ? vpmm_thread_number(order) : 0;
 }
 
+static void drop(struct vpmm_order *order, uint32_t *link)
+{
+    uint32_t number = *link;
+    *link = at(order, number)->next;
+    vpmm_table_give(&order->names, number);
+}
+
+/* Nobody can name the stream any more. */
+static bool has_ended(const struct vpmm_order *order, const struct vpmm_name *name)
+{
+    return vpmm_context_is_gone(vpmm_context_at(order, name->context)) ||
+           (name->thread && vpmm_thread_has_ended(name->system_thread));
+}
+
+/* Threads leave the names of their streams behind, and contexts those of theirs. */
+static void sweep(struct vpmm_order *order)
+{
+    if (order->names.n_used < order->n_names_swept)
+        return;
+    for (uint32_t i = 0; i < VPMM_ORDER_BUCKETS; i++)
+        for (uint32_t *link = &order->name_buckets[i]; *link;)
+            if (has_ended(order, at(order, *link)))
+                drop(order, link);
+            else
+                link = &at(order, *link)->next;
+    order->n_names_swept = 2 * order->names.n_used + NAMES_KEPT;
+}
+
 /* The id of a stream of a driver without ids: made at first sight, ended by the stream's
  * destruction. 0 without memory. */
 static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *context,
@@ -47,17 +78,19 @@ static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *cont
     uint64_t thread = vpmm_stream_thread(order, handle);
     uint64_t id = 0;
     vpmm_lock_take(&order->lock);
-    uint32_t *bucket = bucket_of(order, handle);
+    uint32_t *bucket = bucket_of(order, handle, thread);
     for (uint32_t number = *bucket; number && !id; number = at(order, number)->next) {
         const struct vpmm_name *name = at(order, number);
         if (name->handle == handle && name->thread == thread && name->context == context->number)
             id = name->id;
     }
     if (!id) {
+        sweep(order);
         uint32_t number = vpmm_table_take(&order->names);
         if (number) {
             id = OWN_ID | ++order->next_name;
-            *at(order, number) = (struct vpmm_name){handle, thread, id, context->number, *bucket};
+            *at(order, number) = (struct vpmm_name){
+                handle, thread, id, context->number, *bucket, thread ? vpmm_thread_self() : 0};
             *bucket = number;
         }
     }
@@ -68,17 +101,12 @@ static uint64_t own_id(struct vpmm_order *order, const struct vpmm_context *cont
 /* Forgets the id made for `handle`, where the driver has none. */
 static void name_end(struct vpmm_order *order, vpmm_stream_handle handle)
 {
-    uint32_t *link = bucket_of(order, handle);
-    while (*link) {
-        struct vpmm_name *name = at(order, *link);
-        if (name->handle != handle) {
-            link = &name->next;
-            continue;
-        }
-        uint32_t number = *link;
-        *link = name->next;
-        vpmm_table_give(&order->names, number);
-    }
+    uint32_t *link = bucket_of(order, handle, 0);
+    while (*link)
+        if (at(order, *link)->handle == handle)
+            drop(order, link);
+        else
+            link = &at(order, *link)->next;
 }
 
 /* cuda.h calls a driver's id "unique for the life of the program". The context is folded in, so

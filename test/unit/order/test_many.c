@@ -3,6 +3,9 @@
  * whichever of its neighbours in a chain come and go. */
 #include "fake.h"
 
+#include "order/order_internal.h"
+
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,6 +14,7 @@
 #define NAMES 4096
 #define QUEUES 240
 #define CAPTURES 64
+#define ENDED 400
 
 static struct fake fake;
 static struct vpmm_order *order;
@@ -86,6 +90,42 @@ static void streams_that_cannot_be_destroyed_keep_their_ids(void **state)
     vpmm_order_stream_gone(order, VPMM_STREAM_LEGACY);
     assert_int_equal(id_of(VPMM_STREAM_PER_THREAD), per_thread);
     assert_int_equal(id_of(VPMM_STREAM_LEGACY), legacy);
+}
+
+static void *name_own_stream(void *id_out)
+{
+    *(uint64_t *)id_out = id_of(VPMM_STREAM_PER_THREAD);
+    return NULL;
+}
+
+static void threads_that_have_ended_leave_few_names(void **state)
+{
+    (void)state;
+    fake.has_ids = false;
+    uint64_t last = id_of(VPMM_STREAM_PER_THREAD), own = last, id = 0;
+    for (unsigned i = 0; i < ENDED; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, name_own_stream, &id), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(id > last);
+        last = id;
+    }
+    assert_in_range(order->names.n_used, 1, ENDED / 2);
+    assert_int_equal(id_of(VPMM_STREAM_PER_THREAD), own);
+}
+
+static void contexts_that_have_ended_leave_few_names(void **state)
+{
+    (void)state;
+    fake.has_ids = false;
+    for (unsigned i = 0; i < ENDED; i++) {
+        (void)id_of(VPMM_STREAM_LEGACY);
+        struct vpmm_departure departure = vpmm_order_context_leaving(order, fake_context(0), true);
+        fake_context_destroy(&fake, 0);
+        fake_context_create(&fake, 0);
+        vpmm_order_context_left(order, &departure, true);
+    }
+    assert_in_range(order->names.n_used, 1, ENDED / 2);
 }
 
 static vpmm_fence free_as(unsigned number)
@@ -197,6 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_stream_keeps_its_id_until_it_is_destroyed),
         TEST(streams_that_cannot_be_destroyed_keep_their_ids),
+        TEST(threads_that_have_ended_leave_few_names),
+        TEST(contexts_that_have_ended_leave_few_names),
         TEST(a_fence_is_complete_when_its_own_stream_got_there),
         TEST(a_glance_asks_a_few_streams_and_the_next_one_others),
         TEST(requests_ask_in_proportion_to_their_number),
