@@ -137,12 +137,14 @@ enum vpmm_status vpmm_heap_create(const struct vpmm_heap_params *params,
     heap->n_devices = 1;
     vpmm_lock_init(&heap->lock, VPMM_RANK_HEAP);
     vpmm_condition_init(&heap->edits_done);
+    vpmm_condition_init(&heap->frees_done);
     /* Without records of a context nobody else could close a batch. */
     vpmm_atomic_store(&heap->is_tight, !driver->event_record_context);
     enum vpmm_status status = init(heap);
     if (status) {
         vpmm_habits_finish(heap);
         vpmm_lanes_finish(heap);
+        vpmm_condition_finish(&heap->frees_done);
         vpmm_condition_finish(&heap->edits_done);
         vpmm_lock_finish(&heap->lock);
         memory->unmap(memory->self, heap, sizeof *heap);
@@ -173,6 +175,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     vpmm_leases_finish(heap);
     vpmm_habits_finish(heap);
     vpmm_lanes_finish(heap);
+    vpmm_condition_finish(&heap->frees_done);
     vpmm_condition_finish(&heap->edits_done);
     vpmm_lock_finish(&heap->lock);
     heap->memory->unmap(heap->memory->self, heap, sizeof *heap);

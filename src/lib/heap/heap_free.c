@@ -120,14 +120,11 @@ void vpmm_heap_make_free(struct vpmm_heap *heap, uint64_t address, vpmm_fence fe
     vpmm_heap_check(heap);
 }
 
-enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
-                                const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+/* What no lane takes. */
+static enum vpmm_status free_whole(struct vpmm_heap *heap, uint64_t address,
+                                   const struct vpmm_stream *stream, enum vpmm_status *wait_out)
 {
     struct vpmm_region_view region;
-    *wait_out = VPMM_OK;
-    if (stream ? vpmm_heap_free_cached(heap, address, stream, wait_out)
-               : vpmm_cache_free_sync(heap, address, wait_out))
-        return VPMM_OK;
     enum vpmm_status status = vpmm_pool_claim(heap->pool, address, &region);
     if (status)
         return status;
@@ -154,6 +151,33 @@ enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
     vpmm_leases_give_back(heap);
     vpmm_order_tidy(heap->order);
     return VPMM_OK;
+}
+
+/* Whether a free of the block waits for its context itself; then that has begun. */
+static bool begins_to_wait(struct vpmm_heap *heap, uint64_t address,
+                           struct vpmm_waiting_free *waiting)
+{
+    struct vpmm_region_view region;
+    if (heap->driver->event_record_context || vpmm_pool_find(heap->pool, address, &region) ||
+        region.state != VPMM_REGION_LIVE || region.owner.is_async)
+        return false;
+    vpmm_waiting_free_begin(heap, waiting, region.owner.context_id);
+    return true;
+}
+
+enum vpmm_status vpmm_heap_free(struct vpmm_heap *heap, uint64_t address,
+                                const struct vpmm_stream *stream, enum vpmm_status *wait_out)
+{
+    struct vpmm_waiting_free waiting;
+    *wait_out = VPMM_OK;
+    if (stream ? vpmm_heap_free_cached(heap, address, stream, wait_out)
+               : vpmm_cache_free_sync(heap, address, wait_out))
+        return VPMM_OK;
+    bool waits = !stream && begins_to_wait(heap, address, &waiting);
+    enum vpmm_status status = free_whole(heap, address, stream, wait_out);
+    if (waits)
+        vpmm_waiting_free_end(heap, &waiting);
+    return status;
 }
 
 bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,

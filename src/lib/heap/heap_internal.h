@@ -17,7 +17,9 @@
 
 struct vpmm_heap {
     struct vpmm_lock lock;
-    struct vpmm_condition edits_done;
+    struct vpmm_condition edits_done, frees_done;
+    struct vpmm_waiting_free *waiting_frees; /* the last one first */
+    uint64_t n_waiting_frees;                /* that ever began */
     const struct vpmm_driver *driver;
     struct vpmm_order *order;
     const struct vpmm_memory *memory;
@@ -265,16 +267,29 @@ size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_st
 /* Whether any free region is pending. */
 bool vpmm_heap_has_pending(struct vpmm_heap *heap);
 
+/* A cudaFree that waits for its context itself, because that cannot be recorded. To a cudaMalloc it
+ * is what a fence of a cudaFree is. */
+struct vpmm_waiting_free {
+    uint64_t context_id, number; /* numbers grow */
+    struct vpmm_waiting_free *next;
+};
+void vpmm_waiting_free_begin(struct vpmm_heap *heap, struct vpmm_waiting_free *waiting,
+                             uint64_t context_id);
+/* Its pages are free. */
+void vpmm_waiting_free_end(struct vpmm_heap *heap, const struct vpmm_waiting_free *waiting);
+
 /* Bounds the waits of one request: other threads may free, and fill lanes, for ever. */
 struct vpmm_endurance {
     vpmm_fence newest;     /* when the request began to wait */
+    uint64_t newest_free;  /* the same of cudaFrees that wait themselves */
     unsigned later_left;   /* waits for later ones */
     unsigned gathers_left; /* looks into the lanes */
 };
 struct vpmm_endurance vpmm_endurance_begin(struct vpmm_heap *heap);
 /* Waits on the host for the oldest fence that the calling thread may wait for
  * (vpmm_order_may_wait_host; `context` NULL: it is in no cudaMalloc). Where the pool has none, it
- * looks into the lanes. NOT_FOUND: there is none, or no endurance left. */
+ * looks into the lanes, and then for a cudaFree of another thread that waits itself. NOT_FOUND:
+ * there is none, or no endurance left. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap,
                                                        const struct vpmm_context *context,
                                                        struct vpmm_endurance *endurance);

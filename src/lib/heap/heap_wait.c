@@ -79,7 +79,65 @@ bool vpmm_heap_has_pending(struct vpmm_heap *heap)
 
 struct vpmm_endurance vpmm_endurance_begin(struct vpmm_heap *heap)
 {
-    return (struct vpmm_endurance){vpmm_order_newest(heap->order), LATER_MAX, GATHERS_MAX};
+    struct vpmm_endurance endurance = {.newest = vpmm_order_newest(heap->order),
+                                       .later_left = LATER_MAX,
+                                       .gathers_left = GATHERS_MAX};
+    vpmm_lock_take(&heap->lock);
+    endurance.newest_free = heap->n_waiting_frees;
+    vpmm_lock_give(&heap->lock);
+    return endurance;
+}
+
+void vpmm_waiting_free_begin(struct vpmm_heap *heap, struct vpmm_waiting_free *waiting,
+                             uint64_t context_id)
+{
+    vpmm_lock_take(&heap->lock);
+    *waiting = (struct vpmm_waiting_free){context_id, ++heap->n_waiting_frees, heap->waiting_frees};
+    heap->waiting_frees = waiting;
+    vpmm_lock_give(&heap->lock);
+}
+
+void vpmm_waiting_free_end(struct vpmm_heap *heap, const struct vpmm_waiting_free *waiting)
+{
+    vpmm_lock_take(&heap->lock);
+    struct vpmm_waiting_free **link = &heap->waiting_frees;
+    while (*link != waiting)
+        link = &(*link)->next;
+    *link = waiting->next;
+    vpmm_condition_broadcast(&heap->frees_done);
+    vpmm_lock_give(&heap->lock);
+}
+
+/* With the lock. The number of the oldest one of the context; 0: there is none. */
+static uint64_t oldest_waiting(const struct vpmm_heap *heap, uint64_t context_id)
+{
+    uint64_t number = 0;
+    for (const struct vpmm_waiting_free *waiting = heap->waiting_frees; waiting;
+         waiting = waiting->next)
+        if (waiting->context_id == context_id)
+            number = waiting->number;
+    return number;
+}
+
+/* NOT_FOUND as vpmm_heap_wait_oldest says. */
+static enum vpmm_status await_free(struct vpmm_heap *heap, const struct vpmm_context *context,
+                                   struct vpmm_endurance *endurance)
+{
+    uint64_t context_id = context ? vpmm_context_id(context) : 0;
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
+    vpmm_lock_take(&heap->lock);
+    uint64_t number = context ? oldest_waiting(heap, context_id) : 0;
+    bool is_later = number > endurance->newest_free;
+    bool waits = number && (!is_later || endurance->later_left);
+    while (waits && oldest_waiting(heap, context_id) == number)
+        vpmm_condition_wait(&heap->frees_done, &heap->lock);
+    vpmm_lock_give(&heap->lock);
+    if (!waits)
+        return VPMM_NOT_FOUND;
+    endurance->later_left -= is_later;
+    vpmm_atomic_add(&heap->host_waits, 1);
+    vpmm_heap_tell_wait(heap, NULL, begin_ns);
+    return VPMM_OK;
 }
 
 enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm_context *context,
@@ -103,7 +161,7 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm
         has_one = fence != VPMM_FENCE_NONE && fence <= waiter.newest;
     }
     if (!has_one)
-        return VPMM_NOT_FOUND;
+        return await_free(heap, context, endurance);
     endurance->later_left -= fence > endurance->newest;
     uint64_t begin_ns = vpmm_heap_now_ns(heap);
     enum vpmm_status status = vpmm_order_wait_host(heap->order, fence);

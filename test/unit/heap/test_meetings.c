@@ -5,6 +5,7 @@
 #include "heap/heap_internal.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,6 +57,27 @@ enum vpmm_status __wrap_vpmm_order_wait_host(struct vpmm_order *order, vpmm_fenc
     if (meanwhile)
         let_other_thread_run();
     return status;
+}
+
+/* Of a cudaFree that waits for its context itself, until the other thread does. */
+static enum vpmm_status (*synchronize)(void *, vpmm_context_handle);
+static vpmm_atomic32 is_free_waiting, is_malloc_waiting, is_malloc_over;
+
+static enum vpmm_status synchronize_held(void *self, vpmm_context_handle context)
+{
+    vpmm_atomic_store(&is_free_waiting, 1);
+    while (!vpmm_atomic_load(&is_malloc_waiting) && !vpmm_atomic_load(&is_malloc_over))
+        (void)sched_yield();
+    return synchronize(self, context);
+}
+
+void __real_vpmm_condition_wait(struct vpmm_condition *, struct vpmm_lock *);
+void __wrap_vpmm_condition_wait(struct vpmm_condition *, struct vpmm_lock *);
+void __wrap_vpmm_condition_wait(struct vpmm_condition *condition, struct vpmm_lock *lock)
+{
+    if (condition == &f.heap->frees_done)
+        vpmm_atomic_store(&is_malloc_waiting, 1);
+    __real_vpmm_condition_wait(condition, lock);
 }
 
 static void begin(const struct fixture_params *params)
@@ -180,11 +202,54 @@ static void test_cuda_malloc_does_not_wait_for_ever(void **state)
     fixture_teardown(&f);
 }
 
+static uint64_t freed_block;
+
+static void *free_block(void *self)
+{
+    enum vpmm_status waited;
+    (void)self;
+    assert_int_equal(sim_ctx_set_current(f.sim, f.handle), CUDA_SUCCESS);
+    assert_int_equal(vpmm_heap_free(f.heap, freed_block, NULL, &waited), VPMM_OK);
+    return NULL;
+}
+
+/* Without a record of the context cudaFree waits itself. Bare CUDA would have had the cudaMalloc of
+ * another thread wait with it. */
+static void test_cuda_malloc_waits_for_a_free_that_waits(void **state)
+{
+    (void)state;
+    struct fixture_params params;
+    struct vpmm_heap_counts counts;
+    pthread_t thread;
+    fixture_params_cache(&params);
+    params.heap.slack_bytes = 0;
+    params.heap.slack_percent = 0;
+    begin(&params);
+    f.driver.event_record_context = NULL;
+    synchronize = f.driver.context_synchronize;
+    f.driver.context_synchronize = synchronize_held;
+    freed_block = fixture_malloc(&f, 100, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, free_block, NULL), 0);
+    while (!vpmm_atomic_load(&is_free_waiting))
+        (void)sched_yield();
+    uint64_t address;
+    assert_int_equal(fixture_try_malloc(&f, 100, NULL, &address), VPMM_OK);
+    vpmm_atomic_store(&is_malloc_over, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(address, freed_block);
+    vpmm_heap_counts(f.heap, &counts);
+    assert_int_equal(counts.host_waits, 1);
+    assert_int_equal(fixture_totals(&f).held_pages, 100);
+    fixture_free(&f, address, NULL);
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_free_beside_a_plan_is_no_shortage),
         cmocka_unit_test(test_cuda_malloc_does_not_wait_for_ever),
+        cmocka_unit_test(test_cuda_malloc_waits_for_a_free_that_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
