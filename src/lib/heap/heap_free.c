@@ -35,6 +35,17 @@ static bool is_taken_to_be_over(const struct vpmm_heap *heap, const struct vpmm_
     return true;
 }
 
+/* Without a record of the context it is waited for instead, but beside a capture. */
+static vpmm_fence fence_of(struct vpmm_heap *heap, struct vpmm_context *context,
+                           const struct vpmm_owner *owner, enum vpmm_status *wait_out)
+{
+    uint64_t begin_ns = vpmm_heap_now_ns(heap);
+    vpmm_fence fence = vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
+    if (fence == VPMM_FENCE_NONE && !heap->driver->event_record_context)
+        vpmm_heap_tell_wait(heap, NULL, begin_ns);
+    return fence;
+}
+
 /* The fence of a cudaFree: all work of the context that owns the memory. cudaMallocAsync memory may
  * outlive that; then of the current one, whose work may use it, or of all where nobody can tell
  * which that is. False without memory. Sets `*wait_out` where it waited. Bare CUDA waits for
@@ -50,7 +61,7 @@ static bool fence_owner(struct vpmm_heap *heap, const struct vpmm_owner *owner,
     if (!context || vpmm_context_is_gone(context))
         status = vpmm_order_context(heap->order, NULL, &context);
     if (!status)
-        *fence_out = vpmm_order_fence_context(heap->order, context, !owner->is_async, wait_out);
+        *fence_out = fence_of(heap, context, owner, wait_out);
     else if (status == VPMM_BROKEN || status == VPMM_SHUT_DOWN)
         *wait_out = status;
     else if (!wait_for_unknown(heap))

@@ -241,6 +241,7 @@ static void test_cuda_malloc_waits_for_a_free_that_waits(void **state)
     assert_int_equal(counts.host_waits, 1);
     assert_int_equal(fixture_totals(&f).held_pages, 100);
     fixture_free(&f, address, NULL);
+    assert_int_equal(vpmm_atomic_load(&f.told[VPMM_WATCH_HOST_WAIT]), 3);
     fixture_teardown(&f);
 }
 
