@@ -12,7 +12,6 @@
 static void pool_counters(const struct vpmm_pool *pool)
 {
     const struct vpmm_counters *counters = &pool->counters;
-    schedule_counters(counters->regions, sizeof counters->regions);
     for (int i = 0; i < VPMM_REGION_STATES; i++)
         if (i != VPMM_REGION_LIVE)
             schedule_counters(&counters->pages[i], sizeof counters->pages[i]);

@@ -73,12 +73,11 @@ struct vpmm_pool_params {
 /* Running totals; each equals the sum over regions or extents at any time (the audit checks). */
 struct vpmm_pool_totals {
     uint64_t roots, root_pages;
-    uint64_t live_regions, live_pages, live_bytes; /* bytes as requested */
-    uint64_t free_regions, free_pages;             /* reusable now or later */
+    uint64_t live_pages, live_bytes; /* bytes as requested */
+    uint64_t free_pages;             /* reusable now or later */
     uint64_t waiting_pages; /* of the free ones, in no front cache: not known complete yet */
     uint64_t claimed_pages; /* of the busy ones, by vpmm_pool_claim */
-    uint64_t hole_regions, hole_pages, zombie_regions, zombie_pages;
-    uint64_t busy_regions, busy_pages, quarantined_regions, quarantined_pages;
+    uint64_t hole_pages, zombie_pages, busy_pages, quarantined_pages;
     uint64_t extents, held_pages; /* physical memory, whatever maps it */
     uint64_t mappings;            /* extents counted once for each address they are mapped at */
     /* The live peak is as large as any lock holder saw it. */

@@ -8,12 +8,11 @@
 
 /* Sums over what was met, to be compared with the running totals. */
 struct sums {
-    uint64_t regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
+    uint64_t pages[VPMM_REGION_STATES];
     uint64_t live_bytes, n_regions, mappings, homes, held_pages, fixed;
     uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
-    uint64_t cached_regions, cached_pages;
-    uint64_t waiting_pages, arrivals;
+    uint64_t cached_pages, waiting_pages, arrivals;
     uint64_t growable, growable_pending, idle_zombies;
     uint64_t whole_pages, n_listed, n_miscounted;
     uint64_t slab_pages, slab_free_pages;
@@ -103,9 +102,7 @@ static const char *check_regions(const struct vpmm_pool *pool, const struct vpmm
         count_indexes(pool, region, sums);
         sums->n_regions++;
         bool is_cached = state == VPMM_REGION_CACHED;
-        sums->regions[is_cached ? VPMM_REGION_LIVE : state]++;
         sums->pages[is_cached ? VPMM_REGION_LIVE : state] += vpmm_region_pages(region);
-        sums->cached_regions += is_cached;
         sums->cached_pages += is_cached ? vpmm_region_pages(region) : 0;
         if (state == VPMM_REGION_LIVE)
             sum_live(sums, region);
@@ -335,14 +332,13 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
 {
     const struct vpmm_counters *counters = &pool->counters;
     for (unsigned i = 0; i < VPMM_REGION_STATES; i++)
-        if (sums->regions[i] != vpmm_atomic_load(&counters->regions[i]) ||
-            sums->pages[i] != vpmm_atomic_load(&counters->pages[i]))
+        if (sums->pages[i] != vpmm_atomic_load(&counters->pages[i]))
             return "the running totals of a state are not the sums over its regions";
     if (sums->waiting_pages != vpmm_atomic_load(&counters->waiting_pages))
         return "the running total of what waits is not the sum over such regions";
     struct vpmm_share_sum cached;
     vpmm_shares_sum(pool, &cached);
-    if (sums->cached_regions != cached.cached_regions || sums->cached_pages != cached.cached_pages)
+    if (sums->cached_pages != cached.cached_pages)
         return "what the front caches hold is not the sum over cached regions";
     if (sums->live_bytes != vpmm_atomic_load(&counters->live_bytes) + cached.live_bytes)
         return "the running total of live bytes is not their sum";

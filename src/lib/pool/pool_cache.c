@@ -23,10 +23,8 @@ static void change(vpmm_atomic64 *sum, uint64_t by)
 }
 
 /* The cache's part grows by so much, modulo 2 to the 64; with its latch. */
-static void change_share(struct vpmm_pool_share *share, uint64_t regions, uint64_t pages,
-                         uint64_t live_bytes)
+static void change_share(struct vpmm_pool_share *share, uint64_t pages, uint64_t live_bytes)
 {
-    change(&share->cached_regions, regions);
     change(&share->cached_pages, pages);
     change(&share->live_bytes, live_bytes);
 }
@@ -42,7 +40,7 @@ VPMM_NOINLINE static void tally_cached(struct vpmm_pool_share *share, uint64_t p
 static VPMM_INLINE void count_cached(struct vpmm_pool_share *share, uint64_t pages, uint64_t bytes,
                                      uint64_t word)
 {
-    change_share(share, 1, pages, -bytes);
+    change_share(share, pages, -bytes);
     if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), false);
 }
@@ -50,18 +48,17 @@ static VPMM_INLINE void count_cached(struct vpmm_pool_share *share, uint64_t pag
 static VPMM_INLINE void discount_cached(struct vpmm_pool_share *share, uint64_t pages,
                                         uint64_t bytes, uint64_t word)
 {
-    change_share(share, (uint64_t)-1, -pages, bytes);
+    change_share(share, -pages, bytes);
     if (vpmm_word_has_tally(word))
         tally_cached(share, pages, bytes, vpmm_word_tallied(word), true);
 }
 
 void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out)
 {
-    struct vpmm_share_sum sum = {0, 0, 0};
+    struct vpmm_share_sum sum = {0, 0};
     const struct vpmm_pool_share *share =
         atomic_load_explicit(&pool->first_share, memory_order_acquire);
     for (; share; share = share->next) {
-        sum.cached_regions += vpmm_atomic_load(&share->cached_regions);
         sum.cached_pages += vpmm_atomic_load(&share->cached_pages);
         sum.live_bytes += vpmm_atomic_load(&share->live_bytes);
     }

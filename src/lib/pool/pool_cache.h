@@ -11,7 +11,7 @@ struct vpmm_pool_share {
     vpmm_atomic64 live_bytes; /* wraps around below 0 */
     struct vpmm_tally tally;
     struct vpmm_pool_share *next;
-    vpmm_atomic64 cached_regions, cached_pages;
+    vpmm_atomic64 cached_pages;
 };
 void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
 /* Any thread: its part of vpmm_pool_mempool_bytes. */

@@ -91,7 +91,7 @@ struct vpmm_waiting {
 #define VPMM_ARRIVALS_MAX 64u
 
 struct vpmm_counters {
-    vpmm_atomic64 regions[VPMM_REGION_STATES], pages[VPMM_REGION_STATES];
+    vpmm_atomic64 pages[VPMM_REGION_STATES];
     vpmm_atomic64 live_bytes, root_pages;
     vpmm_atomic64 waiting_pages, claimed_pages; /* see struct vpmm_pool_totals */
     struct vpmm_tally tally;

@@ -115,27 +115,19 @@ static uint64_t without(uint64_t whole, uint64_t part)
 void vpmm_pool_totals(const struct vpmm_pool *pool, struct vpmm_pool_totals *totals_out)
 {
     const struct vpmm_counters *counters = &pool->counters;
-    const vpmm_atomic64 *regions = counters->regions;
     const vpmm_atomic64 *pages = counters->pages;
     struct vpmm_share_sum cached;
     vpmm_shares_sum(pool, &cached);
     *totals_out = (struct vpmm_pool_totals){
         .roots = vpmm_atomic_load(&pool->n_roots),
         .root_pages = vpmm_atomic_load(&counters->root_pages),
-        .live_regions =
-            without(vpmm_atomic_load(&regions[VPMM_REGION_LIVE]), cached.cached_regions),
         .live_pages = without(vpmm_atomic_load(&pages[VPMM_REGION_LIVE]), cached.cached_pages),
         .live_bytes = vpmm_atomic_load(&counters->live_bytes) + cached.live_bytes,
-        .free_regions = vpmm_atomic_load(&regions[VPMM_REGION_FREE]) + cached.cached_regions,
         .free_pages = vpmm_atomic_load(&pages[VPMM_REGION_FREE]) + cached.cached_pages,
         .waiting_pages = vpmm_atomic_load(&counters->waiting_pages),
-        .hole_regions = vpmm_atomic_load(&regions[VPMM_REGION_HOLE]),
         .hole_pages = vpmm_atomic_load(&pages[VPMM_REGION_HOLE]),
-        .zombie_regions = vpmm_atomic_load(&regions[VPMM_REGION_ZOMBIE]),
         .zombie_pages = vpmm_atomic_load(&pages[VPMM_REGION_ZOMBIE]),
-        .busy_regions = vpmm_atomic_load(&regions[VPMM_REGION_BUSY]),
         .busy_pages = vpmm_atomic_load(&pages[VPMM_REGION_BUSY]),
-        .quarantined_regions = vpmm_atomic_load(&regions[VPMM_REGION_QUARANTINED]),
         .quarantined_pages = vpmm_atomic_load(&pages[VPMM_REGION_QUARANTINED]),
         .extents = vpmm_atomic_load(&counters->extents),
         .held_pages = vpmm_atomic_load(&counters->held_pages),

@@ -119,7 +119,6 @@ static void count(struct vpmm_pool *pool, enum vpmm_region_state state,
 {
     uint64_t pages = block->pages;
     struct vpmm_counters *counters = &pool->counters;
-    grow(&counters->regions[state], 1, state);
     grow(&counters->pages[state], pages, state);
     if (state != VPMM_REGION_LIVE)
         return;
@@ -131,7 +130,6 @@ static void count(struct vpmm_pool *pool, enum vpmm_region_state state,
 static void discount(struct vpmm_pool *pool, enum vpmm_region_state state,
                      const struct vpmm_tallied *block)
 {
-    grow(&pool->counters.regions[state], (uint64_t)-1, state);
     grow(&pool->counters.pages[state], -block->pages, state);
     if (state != VPMM_REGION_LIVE)
         return;

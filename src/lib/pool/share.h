@@ -7,7 +7,7 @@
 
 /* Of all of them. */
 struct vpmm_share_sum {
-    uint64_t cached_regions, cached_pages, live_bytes;
+    uint64_t cached_pages, live_bytes;
 };
 
 /* Any thread. */

@@ -192,9 +192,9 @@ static void a_mapping_too_many(struct vpmm_pool *pool)
 
 /* ---- totals ---- */
 
-static void a_live_region_too_many(struct vpmm_pool *pool)
+static void a_live_page_too_many(struct vpmm_pool *pool)
 {
-    vpmm_atomic_add(&pool->counters.regions[VPMM_REGION_LIVE], 1);
+    vpmm_atomic_add(&pool->counters.pages[VPMM_REGION_LIVE], 1);
 }
 
 static void a_quarantined_page_too_many(struct vpmm_pool *pool)
@@ -338,7 +338,7 @@ static const struct damage damages[] = {
     {an_extent_inside_a_hole, "a region that is not mapped has extents"},
     {overlapping_extents, "two extents overlap"},
     {a_mapping_too_many, "an extent is not mapped as often as its record says"},
-    {a_live_region_too_many, "the running totals of a state are not the sums over its regions"},
+    {a_live_page_too_many, "the running totals of a state are not the sums over its regions"},
     {a_quarantined_page_too_many,
      "the running totals of a state are not the sums over its regions"},
     {a_live_byte_too_few, "the running total of live bytes is not their sum"},

@@ -283,7 +283,7 @@ static void program(uint64_t seed, uint64_t extent_pages_max)
     (void)world_reap(&model.world, true);
     (void)world_trim(&model.world, UINT64_MAX, true);
     struct vpmm_pool_totals totals = world_totals(&model.world);
-    assert_int_equal(totals.live_regions + totals.busy_regions + totals.zombie_regions, 0);
+    assert_int_equal(totals.live_pages + totals.busy_pages + totals.zombie_pages, 0);
     assert_int_equal(totals.hole_pages + totals.free_pages + totals.quarantined_pages,
                      totals.root_pages);
     assert_true(totals.free_pages <= totals.quarantined_pages * 16);
