@@ -210,26 +210,10 @@ bool vpmm_heap_give_up(struct vpmm_heap *heap, uint64_t address)
 
 bool vpmm_heap_free_unknown(struct vpmm_heap *heap, uint64_t address)
 {
-    struct vpmm_region_view region;
-    struct vpmm_order *order = heap->order;
     vpmm_fence fence;
-    bool is_fenced = !vpmm_order_fence_all(order, &fence);
-    if (vpmm_pool_claim(heap->pool, address, &region))
-        return false;
-    vpmm_atomic_add(&heap->frees, 1);
-    vpmm_hint_xor(&heap->layout, region.owner.stamp);
-    if (is_fenced && vpmm_order_ask(order, region.fence, 0) != VPMM_VERDICT_COMPLETE) {
-        fence = vpmm_order_join(order, region.fence, fence);
-        is_fenced = fence != VPMM_FENCE_NONE;
-    }
-    if (!is_fenced) {
-        vpmm_atomic_add(&heap->lost_pages, region.pages);
-        return true;
-    }
-    vpmm_lock_take(&heap->lock);
-    vpmm_lease_release(heap, &region, fence, 0);
-    vpmm_lock_give(&heap->lock);
-    return true;
+    if (vpmm_order_fence_all(heap->order, &fence))
+        return vpmm_heap_give_up(heap, address);
+    return !vpmm_heap_free_fenced(heap, address, 0, fence, 0);
 }
 
 uint64_t vpmm_heap_busy_pages(const struct vpmm_heap *heap, const struct vpmm_pool_totals *totals)
