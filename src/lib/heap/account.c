@@ -66,15 +66,6 @@ static bool lies_between(void *self, vpmm_fence fence)
     return fence > range->after && fence <= range->last;
 }
 
-static size_t pending(struct vpmm_heap *heap, bool (*is_wanted)(void *, vpmm_fence),
-                      struct range *range, vpmm_fence fences_out[FENCES])
-{
-    vpmm_lock_take(&heap->lock);
-    size_t n = vpmm_pool_pending(heap->pool, is_wanted, range, fences_out, FENCES);
-    vpmm_lock_give(&heap->lock);
-    return n;
-}
-
 /* Of the failures the first, and NOT_READY where there is none but a batch is open. */
 static enum vpmm_status wait_until(struct vpmm_heap *heap, vpmm_fence last)
 {
@@ -83,7 +74,7 @@ static enum vpmm_status wait_until(struct vpmm_heap *heap, vpmm_fence last)
     enum vpmm_status first = VPMM_OK;
     size_t n = last ? FENCES : 0;
     while (n == FENCES) {
-        n = pending(heap, lies_between, &range, fences);
+        n = vpmm_heap_pending(heap, lies_between, &range, fences, FENCES);
         for (size_t i = 0; i < n; i++) {
             enum vpmm_status status = vpmm_order_synchronize(heap->order, fences[i]);
             if (!first || (status && first == VPMM_NOT_READY))
@@ -103,7 +94,7 @@ enum vpmm_status vpmm_heap_synchronize(struct vpmm_heap *heap)
     vpmm_fence fences[FENCES];
     struct range range = {VPMM_FENCE_NONE, VPMM_FENCE_NONE};
     vpmm_heap_reap(heap);
-    (void)pending(heap, find_last, &range, fences);
+    (void)vpmm_heap_pending(heap, find_last, &range, fences, FENCES);
     enum vpmm_status status = wait_until(heap, range.last);
     for (int i = 0; status == VPMM_NOT_READY && i < TRIES; i++) {
         vpmm_pause();

@@ -260,8 +260,10 @@ uint64_t vpmm_now_ms(void);
 /* Lets others run for a moment. */
 void vpmm_pause(void);
 
-/* The pending fences of free regions that `stream` may wait for, oldest first: see
- * vpmm_pool_pending. */
+/* vpmm_pool_pending, under the lock. */
+size_t vpmm_heap_pending(struct vpmm_heap *heap, bool (*is_wanted)(void *self, vpmm_fence fence),
+                         void *self, vpmm_fence *fences_out, size_t room);
+/* The same of those that `stream` may wait for. */
 size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_stream *stream,
                                     vpmm_fence *fences_out, size_t room);
 /* Whether any free region is pending. */

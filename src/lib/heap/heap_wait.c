@@ -48,18 +48,11 @@ static bool may_wait_stream(void *self, vpmm_fence fence)
     return vpmm_order_may_wait_stream(waiter->order, fence, waiter->stream);
 }
 
-static bool any(void *self, vpmm_fence fence)
-{
-    (void)self;
-    (void)fence;
-    return true;
-}
-
-static size_t pending(struct vpmm_heap *heap, bool (*accepts)(void *, vpmm_fence),
-                      struct waiter *waiter, vpmm_fence *fences_out, size_t room)
+size_t vpmm_heap_pending(struct vpmm_heap *heap, bool (*is_wanted)(void *self, vpmm_fence fence),
+                         void *self, vpmm_fence *fences_out, size_t room)
 {
     vpmm_lock_take(&heap->lock);
-    size_t n = vpmm_pool_pending(heap->pool, accepts, waiter, fences_out, room);
+    size_t n = vpmm_pool_pending(heap->pool, is_wanted, self, fences_out, room);
     vpmm_lock_give(&heap->lock);
     return n;
 }
@@ -68,13 +61,13 @@ size_t vpmm_heap_pending_of_streams(struct vpmm_heap *heap, const struct vpmm_st
                                     vpmm_fence *fences_out, size_t room)
 {
     struct waiter waiter = {.order = heap->order, .stream = stream};
-    return pending(heap, may_wait_stream, &waiter, fences_out, room);
+    return vpmm_heap_pending(heap, may_wait_stream, &waiter, fences_out, room);
 }
 
 bool vpmm_heap_has_pending(struct vpmm_heap *heap)
 {
     vpmm_fence fence;
-    return pending(heap, any, NULL, &fence, 1) > 0;
+    return vpmm_heap_pending(heap, NULL, NULL, &fence, 1) > 0;
 }
 
 struct vpmm_endurance vpmm_endurance_begin(struct vpmm_heap *heap)
@@ -149,11 +142,11 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm
         .newest = endurance->later_left ? UINT64_MAX : endurance->newest,
     };
     vpmm_fence fence;
-    bool has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
+    bool has_one = vpmm_heap_pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     if (!has_one && endurance->gathers_left) {
         endurance->gathers_left--;
         if (vpmm_cache_gather(heap, NULL))
-            has_one = pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
+            has_one = vpmm_heap_pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     }
     bool is_part = !has_one && heap->keeper.oldest;
     if (is_part) {
