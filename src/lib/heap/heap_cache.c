@@ -26,20 +26,33 @@ enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap)
     return vpmm_lanes_init(heap);
 }
 
+/* The lane of that id with room for one more, with its latch; NULL where it cannot be had. `lane`:
+ * it, with its latch, or NULL; `stream` as in vpmm_lane_adopt. */
+static struct vpmm_lane *with_room(struct vpmm_heap *heap, uint64_t lane_id,
+                                   const struct vpmm_stream *stream, struct vpmm_lane *lane)
+{
+    if (lane && lane->n < VPMM_LANE_REGIONS)
+        return lane;
+    if (lane)
+        vpmm_lane_give(lane);
+    vpmm_lane_adopt(heap, lane_id, stream);
+    lane = vpmm_lane_take_of(heap->lanes, lane_id);
+    if (lane && lane->n == VPMM_LANE_REGIONS) {
+        vpmm_lane_give(lane);
+        lane = NULL;
+    }
+    return lane;
+}
+
 /* As take_lane_for, where `lane`, which is the stream's and has its latch taken, or NULL, is not
  * enough. */
 VPMM_NOINLINE static struct vpmm_lane *
 prepare(struct vpmm_heap *heap, const struct vpmm_stream *stream, struct vpmm_lane *lane)
 {
-    if (!lane || lane->n == VPMM_LANE_REGIONS) {
-        if (lane)
-            vpmm_lane_give(lane);
-        vpmm_lane_adopt(heap, stream->id, stream);
-        lane = vpmm_lane_take_of(heap->lanes, stream->id);
-    }
+    lane = with_room(heap, stream->id, stream, lane);
     if (lane && !lane->batch)
         lane->batch = vpmm_order_open(heap->order, stream);
-    if (lane && (lane->n == VPMM_LANE_REGIONS || !lane->batch)) {
+    if (lane && !lane->batch) {
         vpmm_lane_give(lane);
         lane = NULL;
     }
@@ -188,9 +201,8 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
             (!recalled->address || cached->address == recalled->address))
             break;
     }
-    if (i > 0) {
+    if (i > 0)
         *address_out = hand_out(heap, lane, i, request, request->stream->id, recalled->stamp);
-    }
     vpmm_lane_give(lane);
     return i > 0;
 }
@@ -243,13 +255,6 @@ static bool may_cache(const struct vpmm_heap *heap, uint64_t pages,
            vpmm_context_device(context) == heap->params.device;
 }
 
-/* Whether the region's last owner, too, leaves nothing behind but what the stream comes after. */
-static bool follows(const struct vpmm_heap *heap, vpmm_fence prior,
-                    const struct vpmm_stream *stream)
-{
-    return vpmm_order_follows(heap->order, prior, stream);
-}
-
 /* With the latch, after a free has joined the batch: the fence to be closed, if it is time. */
 static vpmm_fence due(const struct vpmm_heap *heap, struct vpmm_lane *lane)
 {
@@ -282,12 +287,13 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
     return true;
 }
 
-/* With the latch. */
+/* With the latch. The region's last owner, too, must leave nothing behind but what the stream comes
+ * after. */
 static bool join(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t address,
                  const struct vpmm_live *live, const struct vpmm_stream *stream)
 {
     vpmm_fence prior = live->fence;
-    if (prior && prior != lane->batch && !follows(heap, prior, stream))
+    if (prior && prior != lane->batch && !vpmm_order_follows(heap->order, prior, stream))
         return false;
     if (!push(heap, lane, address, live, lane->batch, stream->id))
         return false;
@@ -332,23 +338,6 @@ static struct vpmm_context *context_of(const struct vpmm_heap *heap, const struc
     return is_ours && may_cache(heap, live->pages, context) ? context : NULL;
 }
 
-/* With the latch; NULL where it cannot be had. */
-static struct vpmm_lane *take_roomy(struct vpmm_heap *heap, uint64_t lane_id)
-{
-    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_id);
-    if (lane && lane->n < VPMM_LANE_REGIONS)
-        return lane;
-    if (lane)
-        vpmm_lane_give(lane);
-    vpmm_lane_adopt(heap, lane_id, NULL);
-    lane = vpmm_lane_take_of(heap->lanes, lane_id);
-    if (lane && lane->n == VPMM_LANE_REGIONS) {
-        vpmm_lane_give(lane);
-        lane = NULL;
-    }
-    return lane;
-}
-
 bool vpmm_cache_free_sync(struct vpmm_heap *heap, uint64_t address, enum vpmm_status *status_out)
 {
     struct vpmm_live live;
@@ -357,7 +346,9 @@ bool vpmm_cache_free_sync(struct vpmm_heap *heap, uint64_t address, enum vpmm_st
     if (!context)
         return false;
     vpmm_fence fence = vpmm_order_fence_context(heap->order, context, true, status_out);
-    struct vpmm_lane *lane = take_roomy(heap, LANE_OF_CONTEXT | live.context_id);
+    uint64_t lane_id = LANE_OF_CONTEXT | live.context_id;
+    struct vpmm_lane *lane =
+        with_room(heap, lane_id, NULL, vpmm_lane_take_of(heap->lanes, lane_id));
     if (!lane)
         return false;
     bool has_it = push(heap, lane, address, &live, fence, 0);
