@@ -152,11 +152,6 @@ struct vpmm_track *vpmm_order_track(struct vpmm_order *order, const struct vpmm_
     return vpmm_track_use(order, stream);
 }
 
-void vpmm_order_track_end(struct vpmm_track *track)
-{
-    vpmm_track_leave(track);
-}
-
 /* Before the free is told to anybody: who records an event from now on ends this turn or a later
  * one. */
 uint64_t vpmm_order_turn(struct vpmm_track *track)

@@ -106,7 +106,7 @@ static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpm
     struct vpmm_track *track = vpmm_track_use(order, stream);
     enum vpmm_status status = track ? VPMM_OK : VPMM_NO_METADATA;
     if (track && taken_bytes && take_returned(order, track, taken_bytes)) {
-        vpmm_track_leave(track);
+        vpmm_order_track_end(track);
         return VPMM_OK;
     }
     if (track && freed_bytes)
@@ -122,7 +122,7 @@ static enum vpmm_status mark_blocking(struct vpmm_order *order, const struct vpm
         vpmm_atomic_add(&track->n_records, 1);
     if (track)
         end_marking(order, track);
-    vpmm_track_leave(track);
+    vpmm_order_track_end(track);
     return status;
 }
 

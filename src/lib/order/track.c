@@ -137,7 +137,7 @@ static void add(struct vpmm_order *order, const struct vpmm_stream *stream)
     vpmm_atomic_add(&order->n_tracks, 1);
 }
 
-/* Kept until vpmm_track_leave. */
+/* Kept until vpmm_order_track_end. */
 static struct vpmm_track *keep(struct vpmm_order *order, uint64_t stream_id)
 {
     struct vpmm_track *track = at(order, find(order, stream_id));
@@ -146,7 +146,7 @@ static struct vpmm_track *keep(struct vpmm_order *order, uint64_t stream_id)
     if (vpmm_atomic_add(&track->n_users, 1) < VPMM_MARKS_END &&
         vpmm_atomic_load(&track->stream_id) == stream_id)
         return track;
-    vpmm_track_leave(track);
+    vpmm_order_track_end(track);
     return NULL;
 }
 
@@ -190,7 +190,7 @@ struct vpmm_track *vpmm_track_next(struct vpmm_order *order, const struct vpmm_c
     return NULL;
 }
 
-void vpmm_track_leave(struct vpmm_track *track)
+void vpmm_order_track_end(struct vpmm_track *track)
 {
     if (track)
         vpmm_atomic_sub(&track->n_users, 1);

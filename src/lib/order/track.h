@@ -39,14 +39,13 @@ struct vpmm_track {
     struct vpmm_point points[VPMM_POINTS_MAX]; /* of other streams, that this one comes after */
 };
 
-/* The stream's track, in use until vpmm_track_leave. The first makes one where there is none
+/* The stream's track, in use until vpmm_order_track_end. The first makes one where there is none
  * (driver; called without the lock); NULL: there is none. */
 struct vpmm_track *vpmm_track_use(struct vpmm_order *order, const struct vpmm_stream *stream);
 /* The same without keeping it: without the lock it may become another stream's, and stays readable.
  */
 struct vpmm_track *vpmm_track_peek(struct vpmm_order *order, uint64_t stream_id);
 struct vpmm_track *vpmm_track_add(struct vpmm_order *order, const struct vpmm_stream *stream);
-void vpmm_track_leave(struct vpmm_track *track);
 /* The turn that ends now, or the last one that did where nothing was freed since. */
 uint64_t vpmm_track_end_turn(struct vpmm_track *track);
 /* Those of a context, with the lock: the next one after `*number`, which begins as 0, or NULL. */
