@@ -209,13 +209,14 @@ uint64_t vpmm_heap_remove(struct vpmm_heap *heap, const struct vpmm_removal *rem
 /* A block of it was served: its highest figures may be higher. */
 void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempool);
 /* The same of the bytes used alone, for whoever had the block from a lane; that takes no more than
- * was live before, unless the highest figures began anew, and is left out until somebody asks. */
-VPMM_NOINLINE void vpmm_mempool_note_used(const struct vpmm_heap *heap,
-                                          struct vpmm_mempool *mempool);
+ * was live before, unless the highest figures began anew, and is left out until somebody asks.
+ * Returns those bytes. */
+VPMM_NOINLINE uint64_t vpmm_mempool_note_used(const struct vpmm_heap *heap,
+                                              struct vpmm_mempool *mempool);
 static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     if (mempool && vpmm_hint_load(&mempool->is_asked))
-        vpmm_mempool_note_used(heap, mempool);
+        (void)vpmm_mempool_note_used(heap, mempool);
 }
 /* ---- habits; any thread, no lock ---- */
 

@@ -108,7 +108,7 @@ static uint64_t reserved_bytes_in_all(const struct vpmm_heap *heap,
                                                    : reserved;
 }
 
-static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
+uint64_t vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
 {
     uint64_t used = used_bytes_in_all(heap, mempool->number);
     if (used && !vpmm_atomic_load(&mempool->was_used))
@@ -117,11 +117,6 @@ static uint64_t note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mem
     if (mempool->number != VPMM_MEMPOOL_DEFAULT && used > vpmm_atomic_load(&mempool->kept_bytes))
         raise_to(&mempool->kept_bytes, in_pages(heap, used));
     return used;
-}
-
-void vpmm_mempool_note_used(const struct vpmm_heap *heap, struct vpmm_mempool *mempool)
-{
-    (void)note_used(heap, mempool);
 }
 
 void vpmm_heap_note_parts(const struct vpmm_heap *heap, struct vpmm_mempool *mempool, bool is_sure)
@@ -154,7 +149,7 @@ void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempoo
                  default_reserved_bytes(heap) + keeper_reserved_bytes(heap));
         return;
     }
-    uint64_t used = note_used(heap, mempool);
+    uint64_t used = vpmm_mempool_note_used(heap, mempool);
     if (may_reserve_more(heap, mempool))
         raise_to(&mempool->reserved_high_bytes, reserved_bytes_in_all(heap, mempool, used));
 }
@@ -162,7 +157,7 @@ void vpmm_mempool_note(const struct vpmm_heap *heap, struct vpmm_mempool *mempoo
 void vpmm_heap_mempool_figures(struct vpmm_heap *heap, struct vpmm_mempool *mempool,
                                struct vpmm_mempool_figures *figures_out)
 {
-    uint64_t used = note_used(heap, mempool);
+    uint64_t used = vpmm_mempool_note_used(heap, mempool);
     uint64_t reserved = reserved_bytes_in_all(heap, mempool, used);
     raise_to(&mempool->reserved_high_bytes, reserved);
     vpmm_atomic_store(&mempool->is_asked, 1);
@@ -243,7 +238,7 @@ void vpmm_heap_mempool_trim(struct vpmm_heap *heap, struct vpmm_mempool *mempool
         is_default ? default_reserved_bytes(heap) : vpmm_atomic_load(&mempool->kept_bytes);
     if (reserved <= keep_bytes)
         return;
-    uint64_t live = live_bytes(heap, mempool, note_used(heap, mempool));
+    uint64_t live = live_bytes(heap, mempool, vpmm_mempool_note_used(heap, mempool));
     uint64_t keep = live > keep_bytes ? live : in_pages(heap, keep_bytes);
     if (reserved <= keep)
         return;

@@ -52,7 +52,7 @@ uint64_t vpmm_pool_mempool_part(const struct vpmm_pool *pool, uint32_t mempool)
 }
 
 /* Where a block that moves counted not at all, it may have fallen below 0. */
-static uint64_t sum_of(const struct vpmm_pool *pool, uint32_t mempool)
+uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool)
 {
     uint64_t sum = vpmm_pool_mempool_part(pool, mempool);
     const struct vpmm_pool_share *share =
@@ -62,12 +62,7 @@ static uint64_t sum_of(const struct vpmm_pool *pool, uint32_t mempool)
     return sum >> 63 ? 0 : sum;
 }
 
-uint64_t vpmm_pool_mempool_bytes(const struct vpmm_pool *pool, uint32_t mempool)
-{
-    return sum_of(pool, mempool);
-}
-
 uint64_t vpmm_pool_other_pages(const struct vpmm_pool *pool)
 {
-    return sum_of(pool, VPMM_MEMPOOL_NONE);
+    return vpmm_pool_mempool_bytes(pool, VPMM_MEMPOOL_NONE);
 }
