@@ -111,7 +111,7 @@ static enum vpmm_status init(struct vpmm_heap *heap)
     if (status)
         return status;
     if (heap->params.limit_bytes)
-        vpmm_pool_limit(heap->pool, heap->params.limit_bytes / heap->page_bytes);
+        (void)vpmm_pool_limit(heap->pool, heap->params.limit_bytes / heap->page_bytes);
     status = vpmm_heap_add_root(heap, 1, false);
     if (status) {
         vpmm_pool_destroy(heap->pool);
@@ -292,7 +292,7 @@ bool vpmm_heap_set_aside(struct vpmm_heap *heap, uint64_t bytes)
     bool may_be = bytes <= heap->params.limit_bytes - aside;
     if (may_be) {
         vpmm_atomic_store(&heap->aside_bytes, aside + bytes);
-        may_be = vpmm_pool_narrow(heap->pool, vpmm_heap_limit_pages(heap));
+        may_be = vpmm_pool_limit(heap->pool, vpmm_heap_limit_pages(heap));
     }
     if (!may_be)
         vpmm_atomic_store(&heap->aside_bytes, aside);
@@ -306,7 +306,7 @@ void vpmm_heap_set_back(struct vpmm_heap *heap, uint64_t bytes)
         return;
     vpmm_lock_take(&heap->lock);
     vpmm_atomic_store(&heap->aside_bytes, vpmm_atomic_load(&heap->aside_bytes) - bytes);
-    vpmm_pool_limit(heap->pool, vpmm_heap_limit_pages(heap));
+    (void)vpmm_pool_limit(heap->pool, vpmm_heap_limit_pages(heap));
     vpmm_lock_give(&heap->lock);
 }
 

@@ -34,12 +34,7 @@ enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params *params,
     return VPMM_OK;
 }
 
-void vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max)
-{
-    pool->held_pages_max = held_pages_max;
-}
-
-bool vpmm_pool_narrow(struct vpmm_pool *pool, uint64_t held_pages_max)
+bool vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max)
 {
     if (pool->planned_pages + vpmm_atomic_load(&pool->counters.held_pages) > held_pages_max)
         return false;

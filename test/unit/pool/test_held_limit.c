@@ -2,6 +2,8 @@
 /* A limit on what the pool may hold, in extents of one page. */
 #include "world.h"
 
+#include "pool/pool_internal.h"
+
 #define MIB ((uint64_t)1 << 20)
 #define LIMIT_PAGES 6u
 
@@ -11,7 +13,7 @@ static int set_up(void **state)
 {
     (void)state;
     world_init(&w, 2 * MIB, 1, 256);
-    vpmm_pool_limit(w.pool, LIMIT_PAGES);
+    assert_true(vpmm_pool_limit(w.pool, LIMIT_PAGES));
     return 0;
 }
 
@@ -85,9 +87,11 @@ static void the_audit_notices(void **state)
 {
     (void)state;
     (void)world_malloc(&w, 4, 1);
-    vpmm_pool_limit(w.pool, 3);
+    assert_false(vpmm_pool_limit(w.pool, 3));
+    assert_null(vpmm_pool_audit(w.pool));
+    w.pool->held_pages_max = 3;
     assert_string_equal(vpmm_pool_audit(w.pool), "more is held than may be");
-    vpmm_pool_limit(w.pool, 4);
+    assert_true(vpmm_pool_limit(w.pool, 4));
     assert_null(vpmm_pool_audit(w.pool));
 }
 

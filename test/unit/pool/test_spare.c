@@ -139,7 +139,7 @@ static void a_limit_on_new_pages_is_for_what_is_missing(void **state)
 static void what_is_spared_stays_within_the_limit(void **state)
 {
     (void)state;
-    vpmm_pool_limit(w.pool, SINGLES + 4);
+    assert_true(vpmm_pool_limit(w.pool, SINGLES + 4));
     pay(MOVES_BEFORE);
     for (int i = 0; i < 4; i += 2)
         assert_false(moves());
