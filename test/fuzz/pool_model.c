@@ -65,7 +65,8 @@ void model_add_root(void)
 {
     if (n_roots == ROOTS_MAX)
         return;
-    if (!vpmm_pool_add_root(world.pool, world_address(&world, n_roots * ROOT_PAGES), ROOT_PAGES))
+    if (!vpmm_pool_add_root(world.pool, world_address(&world, n_roots * ROOT_PAGES), ROOT_PAGES,
+                            false))
         n_roots++;
 }
 

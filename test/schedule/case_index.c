@@ -38,13 +38,13 @@ static void prepare_roots(void)
 {
     prepare_neighbours();
     for (uint64_t i = 1; i < FEW_ROOTS + 1; i++)
-        expect(!vpmm_pool_add_root(world->stage->pool, DEVICE_BASE + i * APART, ROOT_PAGES));
+        expect(!vpmm_pool_add_root(world->stage->pool, DEVICE_BASE + i * APART, ROOT_PAGES, false));
 }
 
 static void adopt(uint64_t address)
 {
     vpmm_lock_take(&world->stage->lock);
-    expect(!vpmm_pool_add_root(world->stage->pool, address, ROOT_PAGES));
+    expect(!vpmm_pool_add_root(world->stage->pool, address, ROOT_PAGES, false));
     vpmm_lock_give(&world->stage->lock);
 }
 

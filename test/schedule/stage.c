@@ -74,7 +74,7 @@ struct stage_pool *stage_pool(uint64_t pages, uint64_t mapped)
     stage->view = (struct vpmm_fence_view){NULL, always_complete, nothing_to_join};
     vpmm_lock_init(&stage->lock, VPMM_RANK_HEAP);
     expect(!vpmm_pool_create(&params, &schedule_memory, &stage->pool));
-    expect(!vpmm_pool_add_root(stage->pool, DEVICE_BASE, pages));
+    expect(!vpmm_pool_add_root(stage->pool, DEVICE_BASE, pages, false));
     pool_counters(stage->pool);
     if (mapped)
         grow(stage, mapped);

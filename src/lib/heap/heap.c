@@ -45,8 +45,7 @@ enum vpmm_status vpmm_heap_add_root(struct vpmm_heap *heap, uint64_t pages, bool
     if (status)
         return status;
     vpmm_lock_take(&heap->lock);
-    status = (is_for_slabs ? vpmm_pool_add_slab_root
-                           : vpmm_pool_add_root)(heap->pool, address, bytes / heap->page_bytes);
+    status = vpmm_pool_add_root(heap->pool, address, bytes / heap->page_bytes, is_for_slabs);
     vpmm_lock_give(&heap->lock);
     if (status)
         (void)driver->address_free(driver->self, address, bytes);

@@ -94,17 +94,14 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_pool_create(const struct vpmm_pool_params 
 /* Gives all metadata back; the caller has released the driver's objects. NULL is accepted. */
 void vpmm_pool_destroy(struct vpmm_pool *pool);
 
-/* No plan makes the pool hold more than so many pages; without it any number may be held. False, and
- * unchanged, where more is held or planned. */
+/* No plan makes the pool hold more than so many pages; without it any number may be held. False,
+ * and unchanged, where more is held or planned. */
 bool vpmm_pool_limit(struct vpmm_pool *pool, uint64_t held_pages_max);
 
 /* Adopts a reserved range, page-aligned, as a root: one hole. Roots never merge with one another.
- * NO_METADATA. */
+ * `is_of_slabs`: slabs lie there, apart from all other blocks. NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address,
-                                                    uint64_t pages);
-/* The same as a slab root: slabs lie there, apart from all other blocks. */
-VPMM_MUST_CHECK enum vpmm_status vpmm_pool_add_slab_root(struct vpmm_pool *pool, uint64_t address,
-                                                         uint64_t pages);
+                                                    uint64_t pages, bool is_of_slabs);
 
 /* ---- requests ---- */
 

@@ -130,8 +130,8 @@ static void publish(struct vpmm_pool *pool, struct vpmm_root *root)
     vpmm_atomic_add(&pool->counters.root_pages, root->pages);
 }
 
-static enum vpmm_status add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages,
-                                 bool is_of_slabs)
+enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages,
+                                    bool is_of_slabs)
 {
     uint32_t number = vpmm_atomic_load(&pool->n_roots);
     if (pages == 0 || pages > VPMM_ROOT_PAGES_MAX ||
@@ -148,16 +148,6 @@ static enum vpmm_status add_root(struct vpmm_pool *pool, uint64_t address, uint6
                     &(struct vpmm_content){.state = VPMM_REGION_HOLE});
     publish(pool, root);
     return VPMM_OK;
-}
-
-enum vpmm_status vpmm_pool_add_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages)
-{
-    return add_root(pool, address, pages, false);
-}
-
-enum vpmm_status vpmm_pool_add_slab_root(struct vpmm_pool *pool, uint64_t address, uint64_t pages)
-{
-    return add_root(pool, address, pages, true);
 }
 
 bool vpmm_pool_root(const struct vpmm_pool *pool, uint32_t number, uint64_t *address_out,

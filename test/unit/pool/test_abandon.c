@@ -194,7 +194,7 @@ static void a_pool_or_root_without_memory_leaves_nothing_behind(void **state)
     status = VPMM_NO_METADATA;
     for (long n = 0; status; n++) {
         w.maps_left = n;
-        status = vpmm_pool_add_root(w.pool, WORLD_BASE, 100);
+        status = vpmm_pool_add_root(w.pool, WORLD_BASE, 100, false);
         world_check(&w);
         assert_int_equal(world_totals(&w).roots, status ? 0 : 1);
     }

@@ -125,8 +125,8 @@ static void thousands_of_roots_are_told_apart(void **state)
     struct vpmm_region_view region;
     world_init(&w, PAGE, 1, 0);
     for (uint64_t i = 0; i < 4096; i++)
-        assert_int_equal(vpmm_pool_add_root(w.pool, world_address(&w, i * 1031 % 4096 * 8), 4),
-                         VPMM_OK);
+        assert_int_equal(
+            vpmm_pool_add_root(w.pool, world_address(&w, i * 1031 % 4096 * 8), 4, false), VPMM_OK);
     world_check(&w);
     for (uint64_t i = 0; i < 4096; i++) {
         uint64_t address = world_address(&w, i * 8);
@@ -290,9 +290,10 @@ static void a_root_of_8_tib_costs_what_is_used(void **state)
     struct vpmm_plan *plan;
     uint64_t address;
     assert_int_equal(vpmm_pool_create(&params, &vpmm_memory_system, &pool), VPMM_OK);
-    assert_int_equal(vpmm_pool_add_root(pool, WORLD_BASE, ((uint64_t)8 << 40) / PAGE), VPMM_OK);
-    assert_int_equal(vpmm_pool_add_root(pool, WORLD_BASE + 1, 0), VPMM_INVALID);
-    assert_int_equal(vpmm_pool_add_root(pool, UINT64_MAX - PAGE, 2), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(pool, WORLD_BASE, ((uint64_t)8 << 40) / PAGE, false),
+                     VPMM_OK);
+    assert_int_equal(vpmm_pool_add_root(pool, WORLD_BASE + 1, 0, false), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(pool, UINT64_MAX - PAGE, 2, false), VPMM_INVALID);
     assert_int_equal(vpmm_pool_plan_growth(pool, 4096, &plan), VPMM_OK);
     for (uint32_t i = 0; i < plan->n_steps; i++)
         plan->steps[i].extent = i + 1;

@@ -45,7 +45,7 @@ static struct vpmm_pool *make_pool(uint64_t extent_pages_max)
     struct vpmm_pool *pool;
     counting_init(&counting);
     assert_int_equal(vpmm_pool_create(&params, &counting.memory, &pool), VPMM_OK);
-    assert_int_equal(vpmm_pool_add_root(pool, BASE, ROOT_PAGES), VPMM_OK);
+    assert_int_equal(vpmm_pool_add_root(pool, BASE, ROOT_PAGES, false), VPMM_OK);
     return pool;
 }
 

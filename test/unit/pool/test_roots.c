@@ -15,10 +15,10 @@ static void impossible_roots_are_refused(void **state)
     struct world w;
     world_init(&w, PAGE, 1, 4);
     const uint64_t most = (UINT64_MAX - WORLD_BASE) / PAGE;
-    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE * 2, 0), VPMM_INVALID);
-    assert_int_equal(vpmm_pool_add_root(w.pool, 0, VPMM_ROOT_PAGES_MAX + 1), VPMM_INVALID);
-    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE * 2, UINT64_MAX), VPMM_INVALID);
-    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE, most + 1), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE * 2, 0, false), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(w.pool, 0, VPMM_ROOT_PAGES_MAX + 1, false), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE * 2, UINT64_MAX, false), VPMM_INVALID);
+    assert_int_equal(vpmm_pool_add_root(w.pool, WORLD_BASE, most + 1, false), VPMM_INVALID);
     assert_string_equal(world_layout(&w), "");
     assert_int_equal(world_malloc(&w, 4, 1), 0);
     world_finish(&w);

@@ -251,7 +251,7 @@ static void build(uint64_t n_live, uint64_t n_before)
     scene.fragments = calloc(scene.n_cells, sizeof *scene.fragments);
     scene.fences = calloc(scene.n_cells, sizeof *scene.fences);
     assert_int_equal(vpmm_pool_create(&params, &vpmm_memory_system, &scene.pool), VPMM_OK);
-    assert_int_equal(vpmm_pool_add_root(scene.pool, BASE, ROOT_PAGES), VPMM_OK);
+    assert_int_equal(vpmm_pool_add_root(scene.pool, BASE, ROOT_PAGES, false), VPMM_OK);
     carve(n_before);
     make_zombies(HOLE, 0, 0);
     make_zombies(GROWABLE, EXTENT, 0);

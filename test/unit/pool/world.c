@@ -145,7 +145,7 @@ uint64_t world_largest_run(const struct world *world)
 void world_add_slab_root(struct world *world, uint64_t page, uint64_t pages)
 {
     assert_true(page + pages <= WORLD_PAGES);
-    assert_int_equal(vpmm_pool_add_slab_root(world->pool, world_address(world, page), pages),
+    assert_int_equal(vpmm_pool_add_root(world->pool, world_address(world, page), pages, true),
                      VPMM_OK);
     world_check(world);
 }
@@ -153,7 +153,8 @@ void world_add_slab_root(struct world *world, uint64_t page, uint64_t pages)
 void world_add_root(struct world *world, uint64_t page, uint64_t pages)
 {
     assert_true(page + pages <= WORLD_PAGES);
-    assert_int_equal(vpmm_pool_add_root(world->pool, world_address(world, page), pages), VPMM_OK);
+    assert_int_equal(vpmm_pool_add_root(world->pool, world_address(world, page), pages, false),
+                     VPMM_OK);
     world_check(world);
 }
 
