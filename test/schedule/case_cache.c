@@ -33,7 +33,7 @@ static void queue(int stream)
 /* As every request does before the pool moves or creates anything for it. */
 static void gather(void)
 {
-    (void)vpmm_cache_gather(world->stage->heap, 0);
+    (void)vpmm_cache_close(world->stage->heap, NULL, true);
 }
 
 static void reap(void)

@@ -160,7 +160,7 @@ void vpmm_heap_destroy(struct vpmm_heap *heap)
     const struct vpmm_driver *driver = heap->driver;
     uint64_t cursor = 0;
     struct vpmm_region_view region;
-    (void)vpmm_cache_gather(heap, NULL);
+    (void)vpmm_cache_close(heap, NULL, true);
     while (vpmm_pool_next(heap->pool, &cursor, &region))
         if (region.state == VPMM_REGION_LIVE &&
             !vpmm_pool_claim(heap->pool, region.address, &region))

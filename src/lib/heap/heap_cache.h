@@ -46,11 +46,10 @@ void vpmm_cache_drain_range(struct vpmm_heap *heap, uint64_t stream_id, uint64_t
  * stream although there are others, or another lane holds something. */
 bool vpmm_cache_drain_followed(struct vpmm_heap *heap, const struct vpmm_follower *follower);
 /* Closes all batches (driver). True if there was one, or lanes hold anything. `own`: the stream of
- * the request that it is for, inside which the calling thread is, or NULL. */
-bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own);
+ * the request that it is for, inside which the calling thread is, or NULL. `empties`: and hands
+ * what the lanes hold to the pool, before anything is closed. */
+bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own, bool empties);
 /* Hands what all lanes hold to the pool; with the heap's lock. */
 void vpmm_cache_empty(struct vpmm_heap *heap);
-/* Both, so that what is complete can be one with its neighbours. */
-bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own);
 
 #endif

@@ -73,7 +73,7 @@ static bool detach(struct vpmm_heap *heap, struct vpmm_lane *lane, bool is_own,
     return had_any;
 }
 
-static bool close_batches(struct vpmm_heap *heap, const struct vpmm_stream *own, bool empties)
+bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own, bool empties)
 {
     vpmm_fence fences[VPMM_LANES];
     vpmm_fence own_fence = VPMM_FENCE_NONE;
@@ -111,14 +111,4 @@ void vpmm_cache_empty(struct vpmm_heap *heap)
         vpmm_lane_empty(heap, lane);
         vpmm_lane_give(lane);
     }
-}
-
-bool vpmm_cache_close(struct vpmm_heap *heap, const struct vpmm_stream *own)
-{
-    return close_batches(heap, own, false);
-}
-
-bool vpmm_cache_gather(struct vpmm_heap *heap, const struct vpmm_stream *own)
-{
-    return close_batches(heap, own, true);
 }

@@ -145,7 +145,7 @@ enum vpmm_status vpmm_heap_wait_oldest(struct vpmm_heap *heap, const struct vpmm
     bool has_one = vpmm_heap_pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     if (!has_one && endurance->gathers_left) {
         endurance->gathers_left--;
-        if (vpmm_cache_gather(heap, NULL))
+        if (vpmm_cache_close(heap, NULL, true))
             has_one = vpmm_heap_pending(heap, may_wait_host, &waiter, &fence, 1) > 0;
     }
     bool is_part = !has_one && heap->keeper.oldest;

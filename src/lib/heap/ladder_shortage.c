@@ -170,7 +170,7 @@ enum vpmm_status vpmm_rung_device_wait(struct vpmm_serving *serving, uint64_t *a
 static bool may_change(struct vpmm_heap *heap, const struct vpmm_stream *own)
 {
     struct vpmm_pool_totals totals;
-    (void)vpmm_cache_gather(heap, own);
+    (void)vpmm_cache_close(heap, own, true);
     vpmm_pool_totals(heap->pool, &totals);
     return vpmm_heap_busy_pages(heap, &totals) > 0 || vpmm_heap_has_pending(heap) ||
            vpmm_heap_keeper_pending(heap) > 0;

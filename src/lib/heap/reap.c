@@ -34,7 +34,7 @@ bool vpmm_heap_settle(struct vpmm_heap *heap)
 
 void vpmm_heap_gather_settled(struct vpmm_heap *heap, const struct vpmm_stream *own)
 {
-    (void)vpmm_cache_close(heap, own);
+    (void)vpmm_cache_close(heap, own, false);
     (void)settle(heap, true);
 }
 
@@ -151,13 +151,13 @@ void vpmm_heap_unmap_zombies(struct vpmm_heap *heap, uint64_t pages)
 void vpmm_heap_gather(struct vpmm_heap *heap)
 {
     vpmm_heap_ask_keeper(heap);
-    (void)vpmm_cache_gather(heap, NULL);
+    (void)vpmm_cache_close(heap, NULL, true);
 }
 
 void vpmm_heap_reap(struct vpmm_heap *heap)
 {
     vpmm_heap_ask_keeper(heap);
-    (void)vpmm_cache_gather(heap, NULL);
+    (void)vpmm_cache_close(heap, NULL, true);
     vpmm_heap_settle_all(heap);
     vpmm_heap_unmap_zombies(heap, UINT64_MAX);
     vpmm_leases_give_back(heap);
