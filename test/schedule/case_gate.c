@@ -114,7 +114,7 @@ static void check(void)
     enum vpmm_status status;
     struct vpmm_fence_facts facts;
     struct vpmm_order_totals totals;
-    expect(!vpmm_order_has_captures(world->order));
+    expect(!vpmm_order_captures(world->order));
     for (int i = 0; i <= SCHEDULE_THREADS; i++)
         expect(!world->fences[i] || i == 1 ||
                vpmm_order_ask(world->order, world->fences[i], 0) != VPMM_VERDICT_COMPLETE);

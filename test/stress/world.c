@@ -65,7 +65,7 @@ void world_teardown(struct world *world)
     struct vpmm_order_totals order_totals;
     vpmm_order_totals(world->order, &order_totals);
     assert_int_equal(order_totals.fences, 0);
-    assert_false(vpmm_order_has_captures(world->order));
+    assert_false(vpmm_order_captures(world->order));
     vpmm_heap_destroy(world->heap);
     vpmm_order_destroy(world->order);
     sim_live_counts(world->sim, &counts);

@@ -39,7 +39,6 @@ COMMAND_FOLDERS = ("src/tools/",)
 UNCALLED = {
     "vpmm_bytes_add": "checked arithmetic stands together",
     "vpmm_bytes_multiply": "checked arithmetic stands together",
-    "vpmm_context_captures": "tests look at the gate with it",
     "vpmm_dlsym_choose": "the assembly beside it calls it",
     "vpmm_host_room_of": "tests describe a system with it",
     "vpmm_heap_audit": "tests look at every invariant with it",

@@ -251,7 +251,7 @@ enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
 static bool may_cache(const struct vpmm_heap *heap, uint64_t pages,
                       const struct vpmm_context *context)
 {
-    return pages <= heap->cached_pages_max && !vpmm_order_has_captures(heap->order) &&
+    return pages <= heap->cached_pages_max && !vpmm_order_captures(heap->order) &&
            vpmm_context_device(context) == heap->params.device;
 }
 

@@ -12,7 +12,7 @@ static bool wait_for_unknown(struct vpmm_heap *heap)
     int mode;
     if (!vpmm_order_misses_current(heap->order, &current))
         return true;
-    if (vpmm_order_has_captures(heap->order))
+    if (vpmm_order_captures(heap->order))
         return false;
     if (driver->capture_relax(driver->self, &mode) == VPMM_OK) {
         (void)!driver->context_synchronize(driver->self, current);

@@ -333,9 +333,7 @@ void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *tic
  * (`recheck`). A stream that never began one is ignored. Driver. */
 void vpmm_order_capture_ended(struct vpmm_order *order, vpmm_stream_handle handle);
 void vpmm_order_capture_recheck(struct vpmm_order *order, vpmm_stream_handle handle);
-/* Whether any capture counts in any context now. */
-bool vpmm_order_has_captures(const struct vpmm_order *order);
-/* Captures counted in `context` now. */
-uint32_t vpmm_context_captures(const struct vpmm_context *context);
+/* How many captures count now, in all contexts. */
+uint32_t vpmm_order_captures(const struct vpmm_order *order);
 
 #endif

@@ -8,19 +8,14 @@ bool vpmm_gate_is_open(const struct vpmm_order *order)
     return !vpmm_atomic_load(&order->n_closing) && !vpmm_atomic_load(&order->n_captures);
 }
 
-uint32_t vpmm_context_captures(const struct vpmm_context *context)
-{
-    return vpmm_atomic_load(&context->n_captures);
-}
-
 static struct vpmm_capture *at(const struct vpmm_order *order, uint32_t number)
 {
     return vpmm_table_at(&order->captures, number);
 }
 
-bool vpmm_order_has_captures(const struct vpmm_order *order)
+uint32_t vpmm_order_captures(const struct vpmm_order *order)
 {
-    return vpmm_atomic_load(&order->n_captures) != 0;
+    return vpmm_atomic_load(&order->n_captures);
 }
 
 struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_stream_handle handle)
@@ -33,12 +28,7 @@ struct vpmm_context *vpmm_order_capture_begin(struct vpmm_order *order, vpmm_str
     while (order->n_recorders)
         vpmm_condition_wait(&order->calmed, &order->lock);
     vpmm_lock_give(&order->lock);
-    return is_known ? stream.context : &order->unknown;
-}
-
-static struct vpmm_context *context_of(struct vpmm_order *order, uint32_t number)
-{
-    return number ? vpmm_context_at(order, number) : &order->unknown;
+    return is_known ? stream.context : NULL;
 }
 
 /* The link to the capture of a stream; the per-thread stream is one in each context (0: which one,
@@ -61,21 +51,21 @@ void vpmm_order_capture_began(struct vpmm_order *order, struct vpmm_context *tic
                               vpmm_stream_handle handle, bool begun)
 {
     uint64_t thread = vpmm_stream_thread(order, handle);
+    uint32_t context = ticket ? ticket->number : 0;
     vpmm_lock_take(&order->lock);
     vpmm_atomic_sub(&order->n_closing, 1);
     /* A stream that began before has ended that capture where nobody saw it. */
-    if (begun && !vpmm_atomic_load(&ticket->gone) &&
-        !*find(order, handle, thread, ticket->number)) {
+    if (begun && !(ticket && vpmm_atomic_load(&ticket->gone)) &&
+        !*find(order, handle, thread, context)) {
         uint32_t number = vpmm_table_take(&order->captures);
         /* Without a record the capture's end would not be recognised, so the context stays closed:
          * memory freed there is never reused, which is safe. The first few thousand records are
          * made with the order. */
         if (number) {
             *at(order, number) =
-                (struct vpmm_capture){handle, thread, ticket->number, order->first_capture};
+                (struct vpmm_capture){handle, thread, context, order->first_capture};
             order->first_capture = number;
         }
-        vpmm_atomic_add(&ticket->n_captures, 1);
         vpmm_atomic_add(&order->n_captures, 1);
     }
     if (begun)
@@ -87,7 +77,6 @@ static void end(struct vpmm_order *order, uint32_t *link)
 {
     uint32_t number = *link;
     *link = at(order, number)->next;
-    vpmm_atomic_sub(&context_of(order, at(order, number)->context)->n_captures, 1);
     vpmm_atomic_sub(&order->n_captures, 1);
     vpmm_table_give(&order->captures, number);
 }

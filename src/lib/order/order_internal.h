@@ -109,8 +109,7 @@ struct vpmm_context {
     uint32_t number;    /* its id: records are never reused */
     int device;
     vpmm_atomic32 gone;
-    bool is_told; /* its end, by vpmm_order_next_gone */
-    vpmm_atomic32 n_captures;
+    bool is_told;       /* its end, by vpmm_order_next_gone */
     uint32_t n_users;   /* driver calls under way on its events or on itself, recorders included */
     uint32_t n_waiting; /* of them those that wait for its work */
     vpmm_atomic32 n_leaving; /* calls under way that may destroy it */
@@ -160,12 +159,10 @@ struct vpmm_order {
     vpmm_atomic32 n_untold; /* contexts that are gone, and nobody was told */
     /* The gate is one for all contexts: a capture may draw in streams of any of them by an event.
      */
-    vpmm_atomic32 n_captures; /* that count now */
-    uint32_t n_begins;        /* captures ever begun */
-    vpmm_atomic32 n_closing;  /* beginnings of captures under way */
-    uint32_t n_recorders;     /* records under way that a capture excludes */
-    /* Stands for the context of a capture whose stream could not be told; number 0. */
-    struct vpmm_context unknown;
+    vpmm_atomic32 n_captures;         /* that count now */
+    uint32_t n_begins;                /* captures ever begun */
+    vpmm_atomic32 n_closing;          /* beginnings of captures under way */
+    uint32_t n_recorders;             /* records under way that a capture excludes */
     struct vpmm_far_memos *far_memos; /* see memo.c */
     vpmm_atomic64 n_threads, n_events, n_fences, n_records, n_queries, n_collections;
     vpmm_atomic64 n_fences_tidied; /* from so many on it is time to poll */

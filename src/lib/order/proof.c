@@ -29,7 +29,7 @@ void vpmm_order_prove_stream(struct vpmm_order *order, vpmm_stream_handle handle
     struct vpmm_stream stream;
     clear(proof_out);
     if (!vpmm_order_has_pending(order) || handle == VPMM_STREAM_LEGACY ||
-        vpmm_order_has_captures(order) || vpmm_order_stream(order, handle, &stream) ||
+        vpmm_order_captures(order) || vpmm_order_stream(order, handle, &stream) ||
         stream.is_capturing || stream.is_blocking || stream.is_legacy)
         return;
     proof_out->stream_id = stream.id;

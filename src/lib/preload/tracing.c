@@ -255,7 +255,7 @@ static const struct vpmm_stream *stream_of(const struct vpmm_call *call,
         call->route == VPMM_ROUTE_POOL ? vpmm_order_remembered(order, call->stream) : NULL;
     if (known)
         return known;
-    return !vpmm_order_has_captures(order) && !vpmm_order_stream(order, call->stream, stream_out)
+    return !vpmm_order_captures(order) && !vpmm_order_stream(order, call->stream, stream_out)
                ? stream_out
                : NULL;
 }

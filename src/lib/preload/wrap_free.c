@@ -46,7 +46,7 @@ static VPMM_INLINE bool release(struct vpmm_router *router, CUdeviceptr address,
 {
     enum vpmm_status status = VPMM_OK;
     *result_out = CUDA_SUCCESS;
-    if (vpmm_order_has_captures(vpmm_router_order(router))) {
+    if (vpmm_order_captures(vpmm_router_order(router))) {
         if (!is_live(router, address))
             return false;
         *result_out = vpmm_capture_refusal(router, stream);

@@ -143,8 +143,7 @@ static VPMM_INLINE bool serve_part(struct vpmm_call *call, CUdeviceptr *address_
     if (!router)
         return false;
     bool is_served = vpmm_router_may_be_part(router, bytes) &&
-                     !vpmm_order_has_captures(vpmm_router_order(router)) &&
-                     !vpmm_context_is_broken() &&
+                     !vpmm_order_captures(vpmm_router_order(router)) && !vpmm_context_is_broken() &&
                      vpmm_router_malloc_part_sync(router, bytes, &address);
     vpmm_leave();
     if (is_served) {

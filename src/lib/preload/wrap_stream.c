@@ -38,7 +38,7 @@ CUresult vpmm_wrap_cuStreamDestroy_v2(CUstream stream)
 CUresult vpmm_capture_refusal(struct vpmm_router *router, vpmm_stream_handle stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!vpmm_order_has_captures(vpmm_router_order(router)))
+    if (!vpmm_order_captures(vpmm_router_order(router)))
         return CUDA_SUCCESS;
     if (stream &&
         (VPMM_ORIGINAL(cuStreamIsCapturing, (CUstream)(void *)stream, &status) != CUDA_SUCCESS ||

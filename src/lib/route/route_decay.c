@@ -25,7 +25,7 @@ bool vpmm_router_decay(struct vpmm_router *router, bool is_look)
     for (uint32_t i = 0; i < n; i++) {
         struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
         if (is_look)
-            vpmm_heap_decay_look(heap, !vpmm_order_has_captures(router->order));
+            vpmm_heap_decay_look(heap, !vpmm_order_captures(router->order));
         has_more |= vpmm_heap_decay_slice(heap, vpmm_router_kept_bytes(router, heap));
     }
     driver->capture_restore(driver->self, mode);

@@ -56,7 +56,7 @@ static bool may_join(const struct vpmm_small *small, const struct vpmm_piece *pi
 {
     bool is_record_mark = stream->is_legacy && vpmm_order_marks_free(small->order, stream);
     return !is_record_mark && vpmm_atomic_load(&piece->bytes) < small->page_bytes &&
-           !vpmm_heap_is_tight(small->heap) && !vpmm_order_has_captures(small->order) &&
+           !vpmm_heap_is_tight(small->heap) && !vpmm_order_captures(small->order) &&
            vpmm_context_device(stream->context) == vpmm_heap_device(small->heap);
 }
 

@@ -69,7 +69,7 @@ static void test_capture_parks(void **state)
 {
     (void)state;
     begin_capture(0);
-    assert_int_equal(vpmm_context_captures(context), 1);
+    assert_int_equal(vpmm_order_captures(order), 1);
     vpmm_fence in_context = free_in_context();
     assert_int_equal(kind_of(in_context), VPMM_FENCE_IS_PARKED);
     assert_int_equal(kind_of(free_on_handle(VPMM_STREAM_LEGACY)), VPMM_FENCE_IS_STREAM);
@@ -79,7 +79,7 @@ static void test_capture_parks(void **state)
     assert_false(vpmm_order_poll(order));
     assert_int_equal(fake.n_context_records, 0);
     end_capture(0);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
     assert_false(vpmm_order_poll(order));
     assert_int_equal(fake.n_context_records, 1);
     assert_int_equal(kind_of(in_context), VPMM_FENCE_IS_CONTEXT);
@@ -108,16 +108,16 @@ static void test_captures_are_counted(void **state)
     (void)state;
     begin_capture(0);
     begin_capture(1);
-    assert_int_equal(vpmm_context_captures(context), 2);
+    assert_int_equal(vpmm_order_captures(order), 2);
     vpmm_order_capture_recheck(order, fake_stream(2));
     vpmm_order_capture_recheck(order, fake_stream(0));
-    assert_int_equal(vpmm_context_captures(context), 2);
+    assert_int_equal(vpmm_order_captures(order), 2);
     end_capture(0);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
     end_capture(1);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
     vpmm_order_capture_recheck(order, fake_stream(1));
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
 }
 
 /* The driver ends a capture where a context is synchronised, which may begin at any moment. */
@@ -160,7 +160,7 @@ static void test_capture_that_did_not_begin(void **state)
     struct vpmm_context *ticket = vpmm_order_capture_begin(order, fake_stream(0));
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
     vpmm_order_capture_began(order, ticket, fake_stream(0), false);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
 }
 
@@ -172,11 +172,11 @@ static void test_capture_that_begins_before_the_last_is_told(void **state)
     fake_capture(&fake, 0, false);
     begin_capture(0);
     vpmm_order_capture_ended(order, fake_stream(0));
-    assert_true(vpmm_order_has_captures(order));
+    assert_true(vpmm_order_captures(order));
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
     fake_capture(&fake, 0, false);
     vpmm_order_capture_ended(order, fake_stream(0));
-    assert_false(vpmm_order_has_captures(order));
+    assert_false(vpmm_order_captures(order));
 }
 
 /* Whose capture it is does not matter: nothing may be recorded until it ends. */
@@ -190,12 +190,12 @@ static void test_capture_of_a_stream_that_cannot_be_told(void **state)
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
     ticket = vpmm_order_capture_begin(order, fake_stream(3));
     vpmm_order_capture_began(order, ticket, fake_stream(3), true);
-    assert_true(vpmm_order_has_captures(order));
+    assert_true(vpmm_order_captures(order));
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_PARKED);
     vpmm_order_capture_recheck(order, fake_stream(3));
-    assert_true(vpmm_order_has_captures(order));
+    assert_true(vpmm_order_captures(order));
     vpmm_order_capture_ended(order, fake_stream(3));
-    assert_false(vpmm_order_has_captures(order));
+    assert_false(vpmm_order_captures(order));
     assert_int_equal(kind_of(free_in_context()), VPMM_FENCE_IS_CONTEXT);
 }
 
@@ -206,9 +206,9 @@ static void test_second_begin_counts_once(void **state)
     begin_capture(0);
     fake_capture(&fake, 0, false);
     begin_capture(0);
-    assert_int_equal(vpmm_context_captures(context), 1);
+    assert_int_equal(vpmm_order_captures(order), 1);
     end_capture(0);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
 }
 
 static void test_destroyed_stream_captures_no_more(void **state)
@@ -218,13 +218,13 @@ static void test_destroyed_stream_captures_no_more(void **state)
     begin_capture(1);
     vpmm_order_stream_gone(order, fake_stream(0));
     fake_capture(&fake, 0, false);
-    assert_int_equal(vpmm_context_captures(context), 1);
+    assert_int_equal(vpmm_order_captures(order), 1);
     vpmm_order_stream_gone(order, fake_stream(2));
     vpmm_order_stream_gone(order, VPMM_STREAM_LEGACY);
-    assert_int_equal(vpmm_context_captures(context), 1);
+    assert_int_equal(vpmm_order_captures(order), 1);
     vpmm_order_stream_gone(order, fake_stream(1));
     fake_capture(&fake, 1, false);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
 }
 
 static void begin_during_record(struct fake *self)
@@ -304,7 +304,7 @@ static void test_begin_waits_for_records(void **state)
     assert_int_equal(pthread_join(recorder, NULL), 0);
     assert_int_equal(pthread_join(capturer, NULL), 0);
     assert_int_equal(kind_of(fence), VPMM_FENCE_IS_CONTEXT);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
 }
 
 #define N_ROUNDS 300
@@ -344,7 +344,7 @@ static void test_threads_never_break_a_capture(void **state)
     }
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    assert_int_equal(vpmm_context_captures(context), 0);
+    assert_int_equal(vpmm_order_captures(order), 0);
     (void)vpmm_order_poll(order);
     fake_complete_context(&fake, 0);
     (void)vpmm_order_poll(order);

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-bool vpmm_order_has_captures(const struct vpmm_order *order)
+uint32_t vpmm_order_captures(const struct vpmm_order *order)
 {
     (void)order;
     return fakes.has_captures;
