@@ -23,21 +23,24 @@ static bool by_size_is_below(const void *record, const struct vpmm_tree_key *key
     return vpmm_tree_key_is_below(by_size(record), key);
 }
 
+static uint64_t age_of(const struct vpmm_region *zombie)
+{
+    return vpmm_atomic_load(&zombie->id);
+}
+
 static struct vpmm_tree_key by_fence(const void *record)
 {
     const struct vpmm_region *region = record;
-    return (struct vpmm_tree_key){vpmm_region_stream(region), vpmm_region_fence(region),
-                                  vpmm_atomic_load(&region->address)};
+    uint64_t address = vpmm_atomic_load(&region->address);
+    vpmm_fence fence = vpmm_region_fence(region);
+    if (fence == VPMM_FENCE_NONE)
+        return (struct vpmm_tree_key){0, age_of(region), address};
+    return (struct vpmm_tree_key){vpmm_region_stream(region) + 1, fence, address};
 }
 
 static bool by_fence_is_below(const void *record, const struct vpmm_tree_key *key)
 {
     return vpmm_tree_key_is_below(by_fence(record), key);
-}
-
-static uint64_t age_of(const struct vpmm_region *zombie)
-{
-    return vpmm_atomic_load(&zombie->id);
 }
 
 static struct vpmm_tree_key by_pages_and_youth(const void *record)
@@ -52,17 +55,6 @@ static bool by_pages_and_youth_is_below(const void *record, const struct vpmm_tr
     return vpmm_tree_key_is_below(by_pages_and_youth(record), key);
 }
 
-static struct vpmm_tree_key by_age(const void *record)
-{
-    const struct vpmm_region *region = record;
-    return (struct vpmm_tree_key){age_of(region), 0, vpmm_atomic_load(&region->address)};
-}
-
-static bool by_age_is_below(const void *record, const struct vpmm_tree_key *key)
-{
-    return vpmm_tree_key_is_below(by_age(record), key);
-}
-
 void vpmm_index_init(struct vpmm_pool *pool)
 {
     const struct vpmm_table *records = &pool->regions;
@@ -75,7 +67,6 @@ void vpmm_index_init(struct vpmm_pool *pool)
         (struct vpmm_tree){records, side, by_size, by_size_is_below, 0};
     pool->zombies =
         (struct vpmm_tree){records, size, by_pages_and_youth, by_pages_and_youth_is_below, 0};
-    pool->idle_zombies = (struct vpmm_tree){records, side, by_age, by_age_is_below, 0};
     pool->waiting_regions.tree = pool->waiting_zombies.tree =
         (struct vpmm_tree){records, fence, by_fence, by_fence_is_below, 0};
 }
@@ -215,13 +206,6 @@ static void drop_free(struct vpmm_pool *pool, uint32_t number)
     }
 }
 
-static struct vpmm_tree *second_zombie_tree(struct vpmm_pool *pool,
-                                            const struct vpmm_region *region)
-{
-    return vpmm_region_fence(region) == VPMM_FENCE_NONE ? &pool->idle_zombies
-                                                        : &pool->waiting_zombies.tree;
-}
-
 void vpmm_index_add(struct vpmm_pool *pool, uint32_t number)
 {
     const struct vpmm_region *region = vpmm_region_record(pool, number);
@@ -233,7 +217,7 @@ void vpmm_index_add(struct vpmm_pool *pool, uint32_t number)
         update_left(pool, region, true);
     } else if (state == VPMM_REGION_ZOMBIE) {
         vpmm_tree_insert(&pool->zombies, number);
-        vpmm_tree_insert(second_zombie_tree(pool, region), number);
+        vpmm_tree_insert(&pool->waiting_zombies.tree, number);
     }
 }
 
@@ -248,7 +232,7 @@ void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number)
         update_left(pool, region, false);
     } else if (state == VPMM_REGION_ZOMBIE) {
         vpmm_tree_remove(&pool->zombies, number);
-        vpmm_tree_remove(second_zombie_tree(pool, region), number);
+        vpmm_tree_remove(&pool->waiting_zombies.tree, number);
     }
 }
 

@@ -13,7 +13,7 @@ struct sums {
     uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_pages, waiting_pages, arrivals;
-    uint64_t growable, growable_pending, idle_zombies;
+    uint64_t growable, growable_pending;
     uint64_t whole_pages, n_listed, n_miscounted;
     uint64_t slab_pages, slab_free_pages;
 };
@@ -60,7 +60,6 @@ static void count_indexes(const struct vpmm_pool *pool, const struct vpmm_region
     bool can_grow = right && vpmm_region_state(right) == VPMM_REGION_HOLE;
     sums->holes += state == VPMM_REGION_HOLE;
     sums->zombies += state == VPMM_REGION_ZOMBIE;
-    sums->idle_zombies += state == VPMM_REGION_ZOMBIE && !waits;
     if (state != VPMM_REGION_FREE)
         return;
     sums->waiting_pages += waits ? span.pages : 0;
@@ -267,10 +266,10 @@ static const char *check_tree(const struct vpmm_pool *pool, const struct vpmm_tr
     return n == n_expected ? NULL : "a region is missing in its tree";
 }
 
-/* Zombies of either kind lie in one tree together. */
-static const char *check_zombies(const struct vpmm_pool *pool, uint64_t n_expected)
+/* Zombies that wait and others lie in one tree together. */
+static const char *check_zombies(const struct vpmm_pool *pool, const struct vpmm_tree *tree,
+                                 uint64_t n_expected)
 {
-    const struct vpmm_tree *tree = &pool->zombies;
     for (uint32_t number = vpmm_index_first(tree); number; number = vpmm_index_next(tree, number)) {
         if (vpmm_region_state(vpmm_region_record(pool, number)) != VPMM_REGION_ZOMBIE)
             return "a region is in the wrong tree";
@@ -315,14 +314,14 @@ static const char *check_indexes(const struct vpmm_pool *pool, const struct sums
         {&pool->waiting_regions.tree, sums->pending, VPMM_REGION_FREE, true},
         {&pool->growable, sums->growable, VPMM_REGION_FREE, false},
         {&pool->growable_pending, sums->growable_pending, VPMM_REGION_FREE, true},
-        {&pool->idle_zombies, sums->idle_zombies, VPMM_REGION_ZOMBIE, false},
-        {&pool->waiting_zombies.tree, sums->zombies - sums->idle_zombies, VPMM_REGION_ZOMBIE, true},
     };
     const char *fault = NULL;
     for (size_t i = 0; i < sizeof trees / sizeof *trees && !fault; i++)
         fault = check_tree(pool, trees[i].tree, trees[i].n, trees[i].state, trees[i].is_pending);
     if (!fault)
-        fault = check_zombies(pool, sums->zombies);
+        fault = check_zombies(pool, &pool->zombies, sums->zombies);
+    if (!fault)
+        fault = check_zombies(pool, &pool->waiting_zombies.tree, sums->zombies);
     if (!fault)
         fault = check_arrivals(pool, sums->arrivals);
     return fault ? fault : check_listed(pool, sums->n_listed);

@@ -39,8 +39,8 @@ struct vpmm_region {
     vpmm_atomic64 stream_id;                /* the same; of a free region: who has it in order */
     vpmm_atomic64 id;                       /* of the owner; of a zombie its age */
     struct vpmm_tree_node size_node;        /* in the tree by size of its state */
-    struct vpmm_tree_node side_node;  /* growable regions; zombies that wait for nothing, by age */
-    struct vpmm_tree_node fence_node; /* free regions and zombies that wait, by fence */
+    struct vpmm_tree_node side_node;        /* growable regions */
+    struct vpmm_tree_node fence_node;       /* free regions that wait, and zombies, by fence */
     uint64_t page : VPMM_PAGE_BITS;
     uint64_t root : VPMM_ROOT_BITS;
     uint64_t is_growable : 1; /* free, with a hole at its right */
@@ -80,7 +80,8 @@ struct vpmm_root {
     bool is_of_slabs;
 };
 
-/* Free regions or zombies that wait for fences: by stream, fence and address. */
+/* Free regions or zombies that wait for fences: by stream plus 1, fence and address. Zombies that
+ * wait for nothing come before them, by age. */
 struct vpmm_waiting {
     struct vpmm_tree tree;
     vpmm_fence next;      /* of those of no stream: where the last settling stopped */
@@ -113,7 +114,6 @@ struct vpmm_pool {
     struct vpmm_tree pending;    /* the other free regions, by stream, pages and address */
     struct vpmm_tree growable, growable_pending; /* those of them with a hole at their right */
     struct vpmm_tree zombies;                    /* by pages, the youngest first */
-    struct vpmm_tree idle_zombies;               /* those whose fence is VPMM_FENCE_NONE, by age */
     struct vpmm_tree harvest;                    /* extents, by group and class, room, and place */
     struct vpmm_waiting waiting_regions, waiting_zombies;
     uint32_t arrivals[VPMM_ARRIVALS_MAX];

@@ -12,9 +12,11 @@ size_t vpmm_pool_take_zombies(struct vpmm_pool *pool, const struct vpmm_fence_vi
     size_t n = 0;
     uint32_t number;
     vpmm_zombies_settle(pool, view);
-    while (n < room && (number = vpmm_index_first(&pool->idle_zombies)) != 0) {
+    while (n < room && (number = vpmm_index_first(&pool->waiting_zombies.tree)) != 0) {
         VPMM_STEP();
         const struct vpmm_region *region = vpmm_region_record(pool, number);
+        if (vpmm_region_fence(region) != VPMM_FENCE_NONE)
+            break;
         removals_out[n++] =
             (struct vpmm_removal){vpmm_atomic_load(&region->address), vpmm_region_pages(region), 0};
         vpmm_region_turn_state(pool, number, VPMM_REGION_BUSY);

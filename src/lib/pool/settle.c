@@ -31,9 +31,10 @@ static void wait_no_more(struct vpmm_pool *pool, uint32_t number)
     vpmm_region_turn_merged(pool, number, &content, NULL);
 }
 
-static uint32_t first_from(const struct settling *settling, uint64_t stream, vpmm_fence fence)
+/* The first of those that wait for the fences of `stream` from `fence` on, and of later streams. */
+static uint32_t first_from(const struct vpmm_waiting *waiting, uint64_t stream, vpmm_fence fence)
 {
-    return vpmm_tree_first_from(&settling->waiting->tree, (struct vpmm_tree_key){stream, fence, 0});
+    return vpmm_tree_first_from(&waiting->tree, (struct vpmm_tree_key){stream + 1, fence, 0});
 }
 
 /* Settles what waits for the fences of `stream` from `fence` on that are complete, until `most`
@@ -46,7 +47,7 @@ static vpmm_fence settle_stream(const struct settling *settling, uint64_t stream
     vpmm_fence asked = VPMM_FENCE_NONE;
     for (;;) {
         VPMM_STEP();
-        uint32_t number = first_from(settling, stream, fence);
+        uint32_t number = first_from(settling->waiting, stream, fence);
         const struct vpmm_region *region = vpmm_region_record(pool, number);
         if (!region || vpmm_region_stream(region) != stream)
             return VPMM_FENCE_NONE;
@@ -68,7 +69,7 @@ static uint64_t settle_streams(const struct settling *settling, uint64_t stream,
 {
     for (;;) {
         VPMM_STEP();
-        uint32_t number = first_from(settling, stream, VPMM_FENCE_NONE);
+        uint32_t number = first_from(settling->waiting, stream, VPMM_FENCE_NONE);
         const struct vpmm_region *region = vpmm_region_record(settling->pool, number);
         if (!region || *n == settling->bounds->streams)
             return region ? stream : 0;
@@ -140,9 +141,7 @@ size_t vpmm_pool_pending(struct vpmm_pool *pool, bool (*is_wanted)(void *self, v
         vpmm_fence fence = vpmm_region_fence(region);
         if (!is_wanted || is_wanted(self, fence))
             keep(fence, fences_out, &n, room);
-        number =
-            vpmm_tree_first_from(&pool->waiting_regions.tree,
-                                 (struct vpmm_tree_key){vpmm_region_stream(region), fence + 1, 0});
+        number = first_from(&pool->waiting_regions, vpmm_region_stream(region), fence + 1);
     }
     return n;
 }
