@@ -53,10 +53,10 @@ class Prototypes(unittest.TestCase):
         found = re.findall(r"PFN_(cu\w+?)_v(\d+)(_pt[sd][sz])?\)\(([^;]*?)\);", text, re.DOTALL)
         return {(base, int(version), spelling != ""): parameters.split(",") for base, version, spelling, parameters in found}
 
-    def rows(self):
+    def rows(self, pattern=r"^VPMM_STREAM\((\w+), (\w+), (\d+), (\w+), (\d+), (\d+)\)$"):
         path = os.path.join(harness.options.root, "src", "lib", "preload", "api.def")
         with open(path, encoding="ascii") as file:
-            return re.findall(r"^VPMM_STREAM\((\w+), (\w+), (\d+), (\w+), (\d+), (\d+)\)$", file.read(), re.MULTILINE)
+            return re.findall(pattern, file.read(), re.MULTILINE)
 
     def test_each_row_has_as_many_words_and_its_stream_there(self):
         typedefs = self.typedefs()
@@ -67,6 +67,14 @@ class Prototypes(unittest.TestCase):
                 self.assertEqual(len(parameters), int(n))
                 if "ptds" not in name:
                     self.assertRegex(parameters[int(place)].strip(), r"^CUstream \w+$")
+
+    def test_what_is_only_passed_on_has_as_many_words(self):
+        typedefs = self.typedefs()
+        rows = self.rows(r"^VPMM_API\(\w+, (\w+), (\d+), (\w+), \(VPMM_WORDS_(\d+)\)\)$")
+        self.assertGreater(len(rows), 20)
+        for base, version, spelling, n in rows:
+            with self.subTest(base=base, version=version, spelling=spelling):
+                self.assertEqual(len(typedefs[base, int(version), spelling == "PTSZ"]), int(n))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,19 @@
 #define VPMM_WORDS_10 VPMM_WORDS_9, uintptr_t a9
 #define VPMM_WORDS_11 VPMM_WORDS_10, uintptr_t a10
 
+/* The same words as they are handed on. */
+#define VPMM_ARGUMENTS_1 a0
+#define VPMM_ARGUMENTS_2 VPMM_ARGUMENTS_1, a1
+#define VPMM_ARGUMENTS_3 VPMM_ARGUMENTS_2, a2
+#define VPMM_ARGUMENTS_4 VPMM_ARGUMENTS_3, a3
+#define VPMM_ARGUMENTS_5 VPMM_ARGUMENTS_4, a4
+#define VPMM_ARGUMENTS_6 VPMM_ARGUMENTS_5, a5
+#define VPMM_ARGUMENTS_7 VPMM_ARGUMENTS_6, a6
+#define VPMM_ARGUMENTS_8 VPMM_ARGUMENTS_7, a7
+#define VPMM_ARGUMENTS_9 VPMM_ARGUMENTS_8, a8
+#define VPMM_ARGUMENTS_10 VPMM_ARGUMENTS_9, a9
+#define VPMM_ARGUMENTS_11 VPMM_ARGUMENTS_10, a10
+
 #define VPMM_API(name, base, version, spelling, parameters)                                        \
     typedef CUresult name##_fn parameters;                                                         \
     VPMM_EXPORT CUresult vpmm_wrap_##name parameters __asm__(#name);

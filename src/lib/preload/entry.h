@@ -111,7 +111,7 @@ static inline vpmm_mempool_handle vpmm_mempool_of(CUmemoryPool pool)
 static inline vpmm_stream_handle vpmm_stream_of(CUstream stream, vpmm_stream_handle null_stream)
 {
     vpmm_stream_handle handle = stream ? (vpmm_stream_handle)(void *)stream : null_stream;
-    vpmm_see_stream(handle);
+    vpmm_see_stream((uintptr_t)handle);
     return handle;
 }
 

@@ -32,9 +32,12 @@ vpmm_code *vpmm_original_at(enum vpmm_api api);
 vpmm_code *vpmm_original_known(enum vpmm_api api);
 
 /* Calls the original of `name`. Without a driver to ask, the program learns that there is none. */
-#define VPMM_ORIGINAL(name, ...)                                                                   \
-    (vpmm_original_at(VPMM_API_##name)                                                             \
-         ? ((name##_fn *)vpmm_original_at(VPMM_API_##name))(__VA_ARGS__)                           \
-         : CUDA_ERROR_NOT_INITIALIZED)
+#define VPMM_ORIGINAL(name, ...) VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__)
+
+/* The same by its number and type. A macro that is given a name makes these of it: cuda.h has
+ * macros of some names, which would become others where they are handed on. */
+#define VPMM_ORIGINAL_AT(api, type, ...)                                                           \
+    (vpmm_original_at(api) ? ((type *)vpmm_original_at(api))(__VA_ARGS__)                          \
+                           : CUDA_ERROR_NOT_INITIALIZED)
 
 #endif

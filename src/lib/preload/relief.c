@@ -17,72 +17,49 @@ bool vpmm_relieve_device(int device, struct vpmm_relief *relief)
 }
 
 /* How much such a call takes, only the driver knows. `see`: what is learnt of streams first. */
-#define RELIEVED_SEEING(see, name, parameters, ...)                                                \
-    CUresult vpmm_wrap_##name parameters                                                           \
+#define RELIEVED_SEEING(see, name, n)                                                              \
+    CUresult vpmm_wrap_##name(VPMM_WORDS_##n)                                                      \
     {                                                                                              \
         see;                                                                                       \
         struct vpmm_relief relief = {.may_poll = true};                                            \
         CUresult result;                                                                           \
         VPMM_TRY_RELIEVED(result, vpmm_relieve_device(VPMM_DEVICE_OF_CONTEXT, &relief),            \
-                          VPMM_ORIGINAL(name, __VA_ARGS__));                                       \
+                          VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, VPMM_ARGUMENTS_##n));       \
         return result;                                                                             \
     }
-#define RELIEVED(...) RELIEVED_SEEING((void)0, __VA_ARGS__)
+#define RELIEVED(name, n) RELIEVED_SEEING((void)0, name, n)
 
-RELIEVED(cuMemAllocManaged, (CUdeviceptr * address_out, size_t bytes, unsigned flags), address_out,
-         bytes, flags)
-RELIEVED(cuArrayCreate_v2, (CUarray * array_out, const void *descriptor), array_out, descriptor)
-RELIEVED(cuArray3DCreate_v2, (CUarray * array_out, const void *descriptor), array_out, descriptor)
-RELIEVED(cuMipmappedArrayCreate, (void **array_out, const void *descriptor, unsigned n_levels),
-         array_out, descriptor, n_levels)
+RELIEVED(cuMemAllocManaged, 3)
+RELIEVED(cuArrayCreate_v2, 2)
+RELIEVED(cuArray3DCreate_v2, 2)
+RELIEVED(cuMipmappedArrayCreate, 3)
 
-RELIEVED(cuModuleLoad, (CUmodule * module_out, const char *path), module_out, path)
-RELIEVED(cuModuleLoadData, (CUmodule * module_out, const void *image), module_out, image)
-RELIEVED(cuModuleLoadDataEx,
-         (CUmodule * module_out, const void *image, unsigned n, void *options, void **values),
-         module_out, image, n, options, values)
-RELIEVED(cuModuleLoadFatBinary, (CUmodule * module_out, const void *image), module_out, image)
-RELIEVED(cuLibraryLoadData,
-         (void **library_out, const void *code, void *jit_options, void **jit_values,
-          unsigned n_jit_options, void *options, void **values, unsigned n_options),
-         library_out, code, jit_options, jit_values, n_jit_options, options, values, n_options)
-RELIEVED(cuLibraryLoadFromFile,
-         (void **library_out, const char *path, void *jit_options, void **jit_values,
-          unsigned n_jit_options, void *options, void **values, unsigned n_options),
-         library_out, path, jit_options, jit_values, n_jit_options, options, values, n_options)
+RELIEVED(cuModuleLoad, 2)
+RELIEVED(cuModuleLoadData, 2)
+RELIEVED(cuModuleLoadDataEx, 5)
+RELIEVED(cuModuleLoadFatBinary, 2)
+RELIEVED(cuLibraryLoadData, 8)
+RELIEVED(cuLibraryLoadFromFile, 8)
 
 /* Loading a module may leave its functions and variables for these. */
-RELIEVED(cuModuleGetFunction, (CUfunction * function_out, CUmodule module, const char *name),
-         function_out, module, name)
-RELIEVED(cuLibraryGetModule, (CUmodule * module_out, void *library), module_out, library)
-RELIEVED(cuLibraryGetGlobal,
-         (CUdeviceptr * address_out, size_t *bytes_out, void *library, const char *name),
-         address_out, bytes_out, library, name)
-RELIEVED(cuLibraryGetManaged,
-         (CUdeviceptr * address_out, size_t *bytes_out, void *library, const char *name),
-         address_out, bytes_out, library, name)
-RELIEVED(cuKernelGetFunction, (CUfunction * function_out, void *kernel), function_out, kernel)
-RELIEVED(cuFuncLoad, (CUfunction function), function)
-RELIEVED(cuCtxSetLimit, (CUlimit limit, size_t value), limit, value)
+RELIEVED(cuModuleGetFunction, 3)
+RELIEVED(cuLibraryGetModule, 2)
+RELIEVED(cuLibraryGetGlobal, 4)
+RELIEVED(cuLibraryGetManaged, 4)
+RELIEVED(cuKernelGetFunction, 2)
+RELIEVED(cuFuncLoad, 1)
+RELIEVED(cuCtxSetLimit, 2)
 
-RELIEVED(cuGraphInstantiateWithFlags,
-         (CUgraphExec * exec_out, CUgraph graph, unsigned long long flags), exec_out, graph, flags)
-RELIEVED(cuGraphInstantiateWithParams, (CUgraphExec * exec_out, CUgraph graph, void *parameters),
-         exec_out, graph, parameters)
-RELIEVED(cuGraphInstantiateWithParams_ptsz,
-         (CUgraphExec * exec_out, CUgraph graph, void *parameters), exec_out, graph, parameters)
-#define ON_STREAM(name, spelling)                                                                  \
-    RELIEVED_SEEING((void)vpmm_stream_of(stream, spelling), name,                                  \
-                    (CUgraphExec exec, CUstream stream), exec, stream)
-ON_STREAM(cuGraphUpload, VPMM_STREAM_LEGACY)
-ON_STREAM(cuGraphUpload_ptsz, VPMM_STREAM_PER_THREAD)
-ON_STREAM(cuGraphLaunch, VPMM_STREAM_LEGACY)
-ON_STREAM(cuGraphLaunch_ptsz, VPMM_STREAM_PER_THREAD)
+RELIEVED(cuGraphInstantiateWithFlags, 3)
+RELIEVED(cuGraphInstantiateWithParams, 3)
+RELIEVED(cuGraphInstantiateWithParams_ptsz, 3)
 
-RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreate, (CUstream * stream_out, unsigned flags),
-                stream_out, flags)
-RELIEVED_SEEING(vpmm_see_creation(flags), cuStreamCreateWithPriority,
-                (CUstream * stream_out, unsigned flags, int priority), stream_out, flags, priority)
-RELIEVED_SEEING(vpmm_see_creation(flags), cuGreenCtxStreamCreate,
-                (CUstream * stream_out, void *green, unsigned flags, int priority), stream_out,
-                green, flags, priority)
+#define PER_THREAD ((uintptr_t)VPMM_STREAM_PER_THREAD)
+RELIEVED_SEEING(vpmm_see_stream(a1), cuGraphUpload, 2)
+RELIEVED_SEEING(vpmm_see_stream(a1 ? a1 : PER_THREAD), cuGraphUpload_ptsz, 2)
+RELIEVED_SEEING(vpmm_see_stream(a1), cuGraphLaunch, 2)
+RELIEVED_SEEING(vpmm_see_stream(a1 ? a1 : PER_THREAD), cuGraphLaunch_ptsz, 2)
+
+RELIEVED_SEEING(vpmm_see_creation((unsigned)a1), cuStreamCreate, 2)
+RELIEVED_SEEING(vpmm_see_creation((unsigned)a1), cuStreamCreateWithPriority, 3)
+RELIEVED_SEEING(vpmm_see_creation((unsigned)a2), cuGreenCtxStreamCreate, 4)

@@ -24,21 +24,8 @@ void vpmm_watch_streams(struct vpmm_order *order)
         vpmm_order_watch_streams(order, &vpmm_has_blocking_stream);
 }
 
-#define WORDS_1 a0
-#define WORDS_2 WORDS_1, a1
-#define WORDS_3 WORDS_2, a2
-#define WORDS_4 WORDS_3, a3
-#define WORDS_5 WORDS_4, a4
-#define WORDS_6 WORDS_5, a5
-#define WORDS_7 WORDS_6, a6
-#define WORDS_8 WORDS_7, a7
-#define WORDS_9 WORDS_8, a8
-#define WORDS_10 WORDS_9, a9
-#define WORDS_11 WORDS_10, a10
-
 /* In the plain spelling NULL is the legacy stream; in the other one it is the thread's own. */
-#define SEE_PLAIN(word)                                                                            \
-    ((word) == (uintptr_t)VPMM_STREAM_PER_THREAD ? vpmm_see_blocking_stream() : (void)0)
+#define SEE_PLAIN(word) vpmm_see_stream(word)
 #define SEE_PTSZ(word) ((void)(word), vpmm_see_blocking_stream())
 
 /* Where the original is known there is nothing to do but a jump, so that is kept apart. A name is
@@ -46,14 +33,14 @@ void vpmm_watch_streams(struct vpmm_order *order)
 #define VPMM_STREAM(name, base, version, spelling, n, place)                                       \
     VPMM_NOINLINE static CUresult first_##name(VPMM_WORDS_##n)                                     \
     {                                                                                              \
-        vpmm_code *original = vpmm_original_at(VPMM_API_##name);                                   \
-        return original ? ((name##_fn *)original)(WORDS_##n) : CUDA_ERROR_NOT_INITIALIZED;         \
+        return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, VPMM_ARGUMENTS_##n);                   \
     }                                                                                              \
     CUresult vpmm_wrap_##name(VPMM_WORDS_##n)                                                      \
     {                                                                                              \
         SEE_##spelling(a##place);                                                                  \
         vpmm_code *original = vpmm_original_known(VPMM_API_##name);                                \
-        return original ? ((name##_fn *)original)(WORDS_##n) : first_##name(WORDS_##n);            \
+        return original ? ((name##_fn *)original)(VPMM_ARGUMENTS_##n)                              \
+                        : first_##name(VPMM_ARGUMENTS_##n);                                        \
     }
 #include "preload/api.def"
 
@@ -75,7 +62,7 @@ CUresult vpmm_wrap_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction fun
                                     void **arguments, void **extra)
 {
     if (config) {
-        vpmm_see_stream((vpmm_stream_handle)(void *)config->hStream);
+        vpmm_see_stream((uintptr_t)config->hStream);
         forget_events(config);
     }
     CUresult result = VPMM_ORIGINAL(cuLaunchKernelEx, config, function, arguments, extra);

@@ -22,9 +22,9 @@ static inline void vpmm_see_blocking_stream(void)
 }
 
 /* A stream that the program names, whatever the spelling of the call. */
-static inline void vpmm_see_stream(vpmm_stream_handle stream)
+static inline void vpmm_see_stream(uintptr_t stream)
 {
-    if (stream == VPMM_STREAM_PER_THREAD)
+    if (stream == (uintptr_t)VPMM_STREAM_PER_THREAD)
         vpmm_see_blocking_stream();
 }
 

@@ -72,75 +72,52 @@ bool vpmm_router_relieve(struct vpmm_router *asked, int device, struct vpmm_reli
     return fake.n_reliefs <= fake.reliefs_max;
 }
 
-#define CALL(name, ...)                                                                            \
+#define ZEROS_1 0
+#define ZEROS_2 0, ZEROS_1
+#define ZEROS_3 0, ZEROS_2
+#define ZEROS_4 0, ZEROS_3
+#define ZEROS_5 0, ZEROS_4
+#define ZEROS_8 0, 0, 0, ZEROS_5
+#define CALLS(CALL)                                                                                \
+    CALL(cuMemAllocManaged, 3)                                                                     \
+    CALL(cuArrayCreate_v2, 2)                                                                      \
+    CALL(cuArray3DCreate_v2, 2)                                                                    \
+    CALL(cuMipmappedArrayCreate, 3)                                                                \
+    CALL(cuModuleLoad, 2)                                                                          \
+    CALL(cuModuleLoadData, 2)                                                                      \
+    CALL(cuModuleLoadDataEx, 5)                                                                    \
+    CALL(cuModuleLoadFatBinary, 2)                                                                 \
+    CALL(cuLibraryLoadData, 8)                                                                     \
+    CALL(cuLibraryLoadFromFile, 8)                                                                 \
+    CALL(cuModuleGetFunction, 3)                                                                   \
+    CALL(cuLibraryGetModule, 2)                                                                    \
+    CALL(cuLibraryGetGlobal, 4)                                                                    \
+    CALL(cuLibraryGetManaged, 4)                                                                   \
+    CALL(cuKernelGetFunction, 2)                                                                   \
+    CALL(cuFuncLoad, 1)                                                                            \
+    CALL(cuCtxSetLimit, 2)                                                                         \
+    CALL(cuGreenCtxStreamCreate, 4)                                                                \
+    CALL(cuGraphInstantiateWithFlags, 3)                                                           \
+    CALL(cuGraphInstantiateWithParams, 3)                                                          \
+    CALL(cuGraphInstantiateWithParams_ptsz, 3)                                                     \
+    CALL(cuGraphUpload, 2)                                                                         \
+    CALL(cuGraphUpload_ptsz, 2)                                                                    \
+    CALL(cuGraphLaunch, 2)                                                                         \
+    CALL(cuGraphLaunch_ptsz, 2)                                                                    \
+    CALL(cuStreamCreate, 2)                                                                        \
+    CALL(cuStreamCreateWithPriority, 3)
+#define DEFINE(name, n)                                                                            \
     static CUresult call_##name(void)                                                              \
     {                                                                                              \
-        return vpmm_wrap_##name(__VA_ARGS__);                                                      \
+        return vpmm_wrap_##name(ZEROS_##n);                                                        \
     }
-CALL(cuMemAllocManaged, NULL, 1, 1)
-CALL(cuArrayCreate_v2, NULL, NULL)
-CALL(cuArray3DCreate_v2, NULL, NULL)
-CALL(cuMipmappedArrayCreate, NULL, NULL, 1)
-CALL(cuModuleLoad, NULL, "")
-CALL(cuModuleLoadData, NULL, NULL)
-CALL(cuModuleLoadDataEx, NULL, NULL, 0, NULL, NULL)
-CALL(cuModuleLoadFatBinary, NULL, NULL)
-CALL(cuLibraryLoadData, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0)
-CALL(cuLibraryLoadFromFile, NULL, "", NULL, NULL, 0, NULL, NULL, 0)
-CALL(cuModuleGetFunction, NULL, NULL, "")
-CALL(cuLibraryGetModule, NULL, NULL)
-CALL(cuLibraryGetGlobal, NULL, NULL, NULL, "")
-CALL(cuLibraryGetManaged, NULL, NULL, NULL, "")
-CALL(cuKernelGetFunction, NULL, NULL)
-CALL(cuFuncLoad, NULL)
-CALL(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 0)
-CALL(cuGreenCtxStreamCreate, NULL, NULL, CU_STREAM_NON_BLOCKING, 0)
-CALL(cuGraphInstantiateWithFlags, NULL, NULL, 0)
-CALL(cuGraphInstantiateWithParams, NULL, NULL, NULL)
-CALL(cuGraphInstantiateWithParams_ptsz, NULL, NULL, NULL)
-CALL(cuGraphUpload, NULL, NULL)
-CALL(cuGraphUpload_ptsz, NULL, NULL)
-CALL(cuGraphLaunch, NULL, NULL)
-CALL(cuGraphLaunch_ptsz, NULL, NULL)
-CALL(cuStreamCreate, NULL, 0)
-CALL(cuStreamCreateWithPriority, NULL, 0, 0)
+CALLS(DEFINE)
 
-#define ROW(name)                                                                                  \
-    {                                                                                              \
-        VPMM_API_##name, call_##name                                                               \
-    }
+#define ROW(name, n) {VPMM_API_##name, call_##name},
 static const struct {
     enum vpmm_api api;
     CUresult (*call)(void);
-} calls[] = {
-    ROW(cuMemAllocManaged),
-    ROW(cuArrayCreate_v2),
-    ROW(cuArray3DCreate_v2),
-    ROW(cuMipmappedArrayCreate),
-    ROW(cuModuleLoad),
-    ROW(cuModuleLoadData),
-    ROW(cuModuleLoadDataEx),
-    ROW(cuModuleLoadFatBinary),
-    ROW(cuLibraryLoadData),
-    ROW(cuLibraryLoadFromFile),
-    ROW(cuModuleGetFunction),
-    ROW(cuLibraryGetModule),
-    ROW(cuLibraryGetGlobal),
-    ROW(cuLibraryGetManaged),
-    ROW(cuKernelGetFunction),
-    ROW(cuFuncLoad),
-    ROW(cuCtxSetLimit),
-    ROW(cuGreenCtxStreamCreate),
-    ROW(cuGraphInstantiateWithFlags),
-    ROW(cuGraphInstantiateWithParams),
-    ROW(cuGraphInstantiateWithParams_ptsz),
-    ROW(cuGraphUpload),
-    ROW(cuGraphUpload_ptsz),
-    ROW(cuGraphLaunch),
-    ROW(cuGraphLaunch_ptsz),
-    ROW(cuStreamCreate),
-    ROW(cuStreamCreateWithPriority),
-};
+} calls[] = {CALLS(ROW)};
 
 /* What each call answers, and how often the driver and the pool are asked for it. */
 static void check(CUresult refusal, unsigned n_refusals, unsigned reliefs_max, bool is_off,
