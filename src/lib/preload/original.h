@@ -40,4 +40,12 @@ vpmm_code *vpmm_original_known(enum vpmm_api api);
     (vpmm_original_at(api) ? ((type *)vpmm_original_at(api))(__VA_ARGS__)                          \
                            : CUDA_ERROR_NOT_INITIALIZED)
 
+/* The wrapper `name`: does `first`, and goes on to the original with the arguments. */
+#define VPMM_FIRST(first, name, parameters, ...)                                                   \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        first;                                                                                     \
+        return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__);                          \
+    }
+
 #endif

@@ -47,43 +47,39 @@ static void blind(void)
     vpmm_leave();
 }
 
-CUresult vpmm_wrap_cuEventRecord(CUevent event, CUstream stream)
-{
-    struct vpmm_event_points points;
-    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points))
-        return VPMM_ORIGINAL(cuEventRecord, event, stream);
-    return recorded(event, &points, VPMM_ORIGINAL(cuEventRecord, event, stream));
-}
+/* The wrapper `name`, which records `event` on `stream`; NULL: on a context. */
+#define RECORDS(name, parameters, stream, ...)                                                     \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        struct vpmm_event_points points;                                                           \
+        if (!recording(event, stream, &points))                                                    \
+            return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__);                      \
+        return recorded(event, &points,                                                            \
+                        VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__));                \
+    }
 
-CUresult vpmm_wrap_cuEventRecord_ptsz(CUevent event, CUstream stream)
-{
-    struct vpmm_event_points points;
-    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points))
-        return VPMM_ORIGINAL(cuEventRecord_ptsz, event, stream);
-    return recorded(event, &points, VPMM_ORIGINAL(cuEventRecord_ptsz, event, stream));
-}
+RECORDS(cuEventRecord, (CUevent event, CUstream stream), vpmm_stream_of(stream, VPMM_STREAM_LEGACY),
+        event, stream)
+RECORDS(cuEventRecord_ptsz, (CUevent event, CUstream stream),
+        vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), event, stream)
 
 /* With a flag, a capture gets a node that records the event at each launch. */
-CUresult vpmm_wrap_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
+static VPMM_INLINE vpmm_stream_handle flagged(unsigned flags, CUstream stream,
+                                              vpmm_stream_handle null_stream)
 {
-    struct vpmm_event_points points;
     if (flags)
         blind();
-    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &points))
-        return VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags);
-    return recorded(event, &points, VPMM_ORIGINAL(cuEventRecordWithFlags, event, stream, flags));
+    return vpmm_stream_of(stream, null_stream);
 }
 
-CUresult vpmm_wrap_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
-{
-    struct vpmm_event_points points;
-    if (flags)
-        blind();
-    if (!recording(event, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &points))
-        return VPMM_ORIGINAL(cuEventRecordWithFlags_ptsz, event, stream, flags);
-    return recorded(event, &points,
-                    VPMM_ORIGINAL(cuEventRecordWithFlags_ptsz, event, stream, flags));
-}
+RECORDS(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags),
+        flagged(flags, stream, VPMM_STREAM_LEGACY), event, stream, flags)
+RECORDS(cuEventRecordWithFlags_ptsz, (CUevent event, CUstream stream, unsigned flags),
+        flagged(flags, stream, VPMM_STREAM_PER_THREAD), event, stream, flags)
+
+/* Bare CUDA reuses nothing because of these either (measured: test/programs/reuse.c). */
+RECORDS(cuCtxRecordEvent, (CUcontext context, CUevent event), NULL, context, event)
+RECORDS(cuGreenCtxRecordEvent, (void *green, CUevent event), NULL, green, event)
 
 /* ---- waits ---- */
 
@@ -136,69 +132,18 @@ void vpmm_forget_event(CUevent event)
         vpmm_order_event_gone(order, event_of(event));
 }
 
-CUresult vpmm_wrap_cuEventDestroy(CUevent event)
-{
-    vpmm_forget_event(event);
-    return VPMM_ORIGINAL(cuEventDestroy, event);
-}
-
-CUresult vpmm_wrap_cuEventDestroy_v2(CUevent event)
-{
-    vpmm_forget_event(event);
-    return VPMM_ORIGINAL(cuEventDestroy_v2, event);
-}
-
-/* Bare CUDA reuses nothing because of these either (measured: test/programs/reuse.c). */
-CUresult vpmm_wrap_cuCtxRecordEvent(CUcontext context, CUevent event)
-{
-    struct vpmm_event_points points;
-    if (!recording(event, NULL, &points))
-        return VPMM_ORIGINAL(cuCtxRecordEvent, context, event);
-    return recorded(event, &points, VPMM_ORIGINAL(cuCtxRecordEvent, context, event));
-}
-
-CUresult vpmm_wrap_cuGreenCtxRecordEvent(void *green, CUevent event)
-{
-    struct vpmm_event_points points;
-    if (!recording(event, NULL, &points))
-        return VPMM_ORIGINAL(cuGreenCtxRecordEvent, green, event);
-    return recorded(event, &points, VPMM_ORIGINAL(cuGreenCtxRecordEvent, green, event));
-}
+VPMM_FIRST(vpmm_forget_event(event), cuEventDestroy, (CUevent event), event)
+VPMM_FIRST(vpmm_forget_event(event), cuEventDestroy_v2, (CUevent event), event)
 
 /* ---- records that nobody sees ---- */
 
-CUresult vpmm_wrap_cuIpcGetEventHandle(void *handle_out, CUevent event)
-{
-    blind();
-    return VPMM_ORIGINAL(cuIpcGetEventHandle, handle_out, event);
-}
-
+VPMM_FIRST(blind(), cuIpcGetEventHandle, (VPMM_WORDS_2), VPMM_ARGUMENTS_2)
 /* Another process records it. */
-CUresult vpmm_wrap_cuIpcOpenEventHandle(CUevent *event_out, CUipcEventHandle handle)
-{
-    blind();
-    return VPMM_ORIGINAL(cuIpcOpenEventHandle, event_out, handle);
-}
-
-CUresult vpmm_wrap_cuGraphAddEventRecordNode(CUgraphNode *node_out, CUgraph graph,
-                                             const CUgraphNode *nodes, size_t n, CUevent event)
-{
-    blind();
-    return VPMM_ORIGINAL(cuGraphAddEventRecordNode, node_out, graph, nodes, n, event);
-}
-
-CUresult vpmm_wrap_cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
-{
-    blind();
-    return VPMM_ORIGINAL(cuGraphEventRecordNodeSetEvent, node, event);
-}
-
-CUresult vpmm_wrap_cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
-                                                      CUevent event)
-{
-    blind();
-    return VPMM_ORIGINAL(cuGraphExecEventRecordNodeSetEvent, exec, node, event);
-}
+VPMM_FIRST(blind(), cuIpcOpenEventHandle, (CUevent * event_out, CUipcEventHandle handle), event_out,
+           handle)
+VPMM_FIRST(blind(), cuGraphAddEventRecordNode, (VPMM_WORDS_5), VPMM_ARGUMENTS_5)
+VPMM_FIRST(blind(), cuGraphEventRecordNodeSetEvent, (VPMM_WORDS_2), VPMM_ARGUMENTS_2)
+VPMM_FIRST(blind(), cuGraphExecEventRecordNodeSetEvent, (VPMM_WORDS_3), VPMM_ARGUMENTS_3)
 
 /* A node's parameters begin with its type. */
 static void see_node(const void *params)
@@ -207,28 +152,10 @@ static void see_node(const void *params)
         blind();
 }
 
-CUresult vpmm_wrap_cuGraphAddNode(CUgraphNode *node_out, CUgraph graph, const CUgraphNode *nodes,
-                                  size_t n, void *params)
-{
-    see_node(params);
-    return VPMM_ORIGINAL(cuGraphAddNode, node_out, graph, nodes, n, params);
-}
-
-CUresult vpmm_wrap_cuGraphAddNode_v2(CUgraphNode *node_out, CUgraph graph, const CUgraphNode *nodes,
-                                     const void *edges, size_t n, void *params)
-{
-    see_node(params);
-    return VPMM_ORIGINAL(cuGraphAddNode_v2, node_out, graph, nodes, edges, n, params);
-}
-
-CUresult vpmm_wrap_cuGraphNodeSetParams(CUgraphNode node, void *params)
-{
-    see_node(params);
-    return VPMM_ORIGINAL(cuGraphNodeSetParams, node, params);
-}
-
-CUresult vpmm_wrap_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, void *params)
-{
-    see_node(params);
-    return VPMM_ORIGINAL(cuGraphExecNodeSetParams, exec, node, params);
-}
+VPMM_FIRST(see_node(params), cuGraphAddNode, (VPMM_WORDS_4, void *params), VPMM_ARGUMENTS_4, params)
+VPMM_FIRST(see_node(params), cuGraphAddNode_v2, (VPMM_WORDS_5, void *params), VPMM_ARGUMENTS_5,
+           params)
+VPMM_FIRST(see_node(params), cuGraphNodeSetParams, (VPMM_WORDS_1, void *params), VPMM_ARGUMENTS_1,
+           params)
+VPMM_FIRST(see_node(params), cuGraphExecNodeSetParams, (VPMM_WORDS_2, void *params),
+           VPMM_ARGUMENTS_2, params)

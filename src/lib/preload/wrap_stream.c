@@ -20,17 +20,8 @@ static void stream_leaves(CUstream stream)
     vpmm_leave();
 }
 
-CUresult vpmm_wrap_cuStreamDestroy(CUstream stream)
-{
-    stream_leaves(stream);
-    return VPMM_ORIGINAL(cuStreamDestroy, stream);
-}
-
-CUresult vpmm_wrap_cuStreamDestroy_v2(CUstream stream)
-{
-    stream_leaves(stream);
-    return VPMM_ORIGINAL(cuStreamDestroy_v2, stream);
-}
+VPMM_FIRST(stream_leaves(stream), cuStreamDestroy, (CUstream stream), stream)
+VPMM_FIRST(stream_leaves(stream), cuStreamDestroy_v2, (CUstream stream), stream)
 
 /* Measured on driver 580: a free of an unknown address is refused with exactly the captures and
  * thread modes with which any allocation or free is, and otherwise is INVALID_VALUE and harmless.
@@ -85,47 +76,23 @@ static CUresult capture_began(const struct begin *begin, CUresult result)
     return result;
 }
 
-CUresult vpmm_wrap_cuStreamBeginCapture(CUstream stream)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_LEGACY);
-    return capture_began(&begin, VPMM_ORIGINAL(cuStreamBeginCapture, stream));
-}
+#define BEGINS(name, null_stream, parameters, ...)                                                 \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        struct begin begin = capture_begins(stream, null_stream);                                  \
+        return capture_began(&begin, VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__));   \
+    }
 
-CUresult vpmm_wrap_cuStreamBeginCapture_ptsz(CUstream stream)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_PER_THREAD);
-    return capture_began(&begin, VPMM_ORIGINAL(cuStreamBeginCapture_ptsz, stream));
-}
-
-CUresult vpmm_wrap_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_LEGACY);
-    return capture_began(&begin, VPMM_ORIGINAL(cuStreamBeginCapture_v2, stream, mode));
-}
-
-CUresult vpmm_wrap_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_PER_THREAD);
-    return capture_began(&begin, VPMM_ORIGINAL(cuStreamBeginCapture_v2_ptsz, stream, mode));
-}
-
-CUresult vpmm_wrap_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-                                               const CUgraphNode *nodes, const void *edges,
-                                               size_t n, CUstreamCaptureMode mode)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_LEGACY);
-    return capture_began(
-        &begin, VPMM_ORIGINAL(cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, n, mode));
-}
-
-CUresult vpmm_wrap_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
-                                                    const CUgraphNode *nodes, const void *edges,
-                                                    size_t n, CUstreamCaptureMode mode)
-{
-    struct begin begin = capture_begins(stream, VPMM_STREAM_PER_THREAD);
-    return capture_began(&begin, VPMM_ORIGINAL(cuStreamBeginCaptureToGraph_ptsz, stream, graph,
-                                               nodes, edges, n, mode));
-}
+BEGINS(cuStreamBeginCapture, VPMM_STREAM_LEGACY, (CUstream stream), stream)
+BEGINS(cuStreamBeginCapture_ptsz, VPMM_STREAM_PER_THREAD, (CUstream stream), stream)
+BEGINS(cuStreamBeginCapture_v2, VPMM_STREAM_LEGACY, (CUstream stream, VPMM_WORDS_1), stream,
+       VPMM_ARGUMENTS_1)
+BEGINS(cuStreamBeginCapture_v2_ptsz, VPMM_STREAM_PER_THREAD, (CUstream stream, VPMM_WORDS_1),
+       stream, VPMM_ARGUMENTS_1)
+BEGINS(cuStreamBeginCaptureToGraph, VPMM_STREAM_LEGACY, (CUstream stream, VPMM_WORDS_5), stream,
+       VPMM_ARGUMENTS_5)
+BEGINS(cuStreamBeginCaptureToGraph_ptsz, VPMM_STREAM_PER_THREAD, (CUstream stream, VPMM_WORDS_5),
+       stream, VPMM_ARGUMENTS_5)
 
 /* A refused end may leave the capture alive (the wrong thread asked) or not (work was left
  * unjoined): src/lib/order looks. */

@@ -84,8 +84,5 @@ CUresult vpmm_wrap_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunctio
 }
 
 /* Each launch names a stream of its own. */
-CUresult vpmm_wrap_cuLaunchCooperativeKernelMultiDevice(void *launches, unsigned n, unsigned flags)
-{
-    vpmm_see_blocking_stream();
-    return VPMM_ORIGINAL(cuLaunchCooperativeKernelMultiDevice, launches, n, flags);
-}
+VPMM_FIRST(vpmm_see_blocking_stream(), cuLaunchCooperativeKernelMultiDevice, (VPMM_WORDS_3),
+           VPMM_ARGUMENTS_3)

@@ -204,7 +204,7 @@ static void launches_on_several_devices_may_name_any_stream(void **state)
 {
     (void)state;
     vpmm_atomic_store(&vpmm_has_blocking_stream, 0);
-    assert_int_equal(vpmm_wrap_cuLaunchCooperativeKernelMultiDevice(NULL, 0, 0),
+    assert_int_equal(vpmm_wrap_cuLaunchCooperativeKernelMultiDevice(0, 0, 0),
                      CUDA_ERROR_NOT_INITIALIZED);
     assert_int_equal(vpmm_atomic_load(&vpmm_has_blocking_stream), 1);
 }
