@@ -81,39 +81,34 @@ static VPMM_INLINE CUresult release_sync(struct vpmm_call *call, CUdeviceptr add
     return VPMM_ORIGINAL(cuMemFree_v2, address);
 }
 
-static VPMM_INLINE CUresult release_async(struct vpmm_call *call, CUdeviceptr address,
+static VPMM_INLINE CUresult release_async(struct vpmm_call *call, enum vpmm_api api,
+                                          vpmm_stream_handle null_stream, CUdeviceptr address,
                                           CUstream stream)
 {
     CUresult result;
-    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &result))
+    if (serve(call, address, vpmm_stream_of(stream, null_stream), &result))
         return result;
-    return VPMM_ORIGINAL(cuMemFreeAsync, address, stream);
+    return VPMM_ORIGINAL_AT(api, cuMemFreeAsync_fn, address, stream);
 }
 
-static VPMM_INLINE CUresult release_async_ptsz(struct vpmm_call *call, CUdeviceptr address,
-                                               CUstream stream)
-{
-    CUresult result;
-    if (serve(call, address, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &result))
-        return result;
-    return VPMM_ORIGINAL(cuMemFreeAsync_ptsz, address, stream);
-}
-
-/* The wrapper `name`: `body`, which is recorded where there is a trace. */
+/* The wrapper `name`: `body`, which is given `call`, is recorded where there is a trace. */
 #define FREES(name, parameters, body, ...)                                                         \
     VPMM_NOINLINE static CUresult name##_recorded parameters                                       \
     {                                                                                              \
-        struct vpmm_call call;                                                                     \
-        if (!vpmm_call_begin_free(&call, address))                                                 \
-            return body(NULL, __VA_ARGS__);                                                        \
-        return vpmm_call_end_free(&call, address, body(&call, __VA_ARGS__));                       \
+        struct vpmm_call begun, *call = vpmm_call_begin_free(&begun, address) ? &begun : NULL;     \
+        CUresult result = body;                                                                    \
+        return call ? vpmm_call_end_free(call, address, result) : result;                          \
     }                                                                                              \
     CUresult vpmm_wrap_##name parameters                                                           \
     {                                                                                              \
-        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
+        struct vpmm_call *const call = NULL;                                                       \
+        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body;                           \
     }
 
-FREES(cuMemFree_v2, (CUdeviceptr address), release_sync, address)
-FREES(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), release_async, address, stream)
-FREES(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream), release_async_ptsz, address,
+FREES(cuMemFree_v2, (CUdeviceptr address), release_sync(call, address), address)
+FREES(cuMemFreeAsync, (CUdeviceptr address, CUstream stream),
+      release_async(call, VPMM_API_cuMemFreeAsync, VPMM_STREAM_LEGACY, address, stream), address,
       stream)
+FREES(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream),
+      release_async(call, VPMM_API_cuMemFreeAsync_ptsz, VPMM_STREAM_PER_THREAD, address, stream),
+      address, stream)

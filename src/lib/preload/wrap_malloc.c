@@ -119,20 +119,19 @@ static struct answer serve_async(struct vpmm_call *call, CUdeviceptr *address_ou
     return serve(call, request, named, address_out);
 }
 
-/* The wrapper `name`: `body` with the call in front of `arguments`, which is recorded where there
- * is a trace, as one of `asked` bytes. */
+/* The wrapper `name`: `body`, which is given `call`, is recorded where there is a trace, as a
+ * request for `asked` bytes. */
 #define ALLOCATES(name, parameters, asked, body, ...)                                              \
     VPMM_NOINLINE static CUresult name##_recorded parameters                                       \
     {                                                                                              \
-        struct vpmm_call call;                                                                     \
-        if (!vpmm_call_begin(&call))                                                               \
-            return body(NULL, __VA_ARGS__);                                                        \
-        CUresult result = body(&call, __VA_ARGS__);                                                \
-        return vpmm_call_end(&call, address_out, asked, result);                                   \
+        struct vpmm_call begun, *call = vpmm_call_begin(&begun) ? &begun : NULL;                   \
+        CUresult result = body;                                                                    \
+        return call ? vpmm_call_end(call, address_out, asked, result) : result;                    \
     }                                                                                              \
     CUresult vpmm_wrap_##name parameters                                                           \
     {                                                                                              \
-        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body(NULL, __VA_ARGS__);        \
+        struct vpmm_call *const call = NULL;                                                       \
+        return vpmm_is_recorded() ? name##_recorded(__VA_ARGS__) : body;                           \
     }
 
 /* The same of a cudaMalloc that shares a page with others. */
@@ -166,8 +165,8 @@ static VPMM_INLINE CUresult allocate(struct vpmm_call *call, CUdeviceptr *addres
     return result;
 }
 
-ALLOCATES(cuMemAlloc_v2, (CUdeviceptr * address_out, size_t bytes), bytes, allocate, address_out,
-          bytes)
+ALLOCATES(cuMemAlloc_v2, (CUdeviceptr * address_out, size_t bytes), bytes,
+          allocate(call, address_out, bytes), address_out, bytes)
 
 /* The bytes of such rows where the pool may serve them, and their pitch; 0: the original has to. */
 static size_t pitched_bytes(size_t width_bytes, size_t height, unsigned element_bytes,
@@ -226,8 +225,9 @@ static VPMM_INLINE CUresult allocate_rows(struct vpmm_call *call, CUdeviceptr *a
 ALLOCATES(cuMemAllocPitch_v2,
           (CUdeviceptr * address_out, size_t *pitch_out, size_t width_bytes, size_t height,
            unsigned element_bytes),
-          (result == CUDA_SUCCESS ? *pitch_out : width_bytes) * height, allocate_rows, address_out,
-          pitch_out, width_bytes, height, element_bytes)
+          (result == CUDA_SUCCESS ? *pitch_out : width_bytes) * height,
+          allocate_rows(call, address_out, pitch_out, width_bytes, height, element_bytes),
+          address_out, pitch_out, width_bytes, height, element_bytes)
 
 CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
                                const CUmemAllocationProp *properties, unsigned long long flags)
@@ -240,10 +240,11 @@ CUresult vpmm_wrap_cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t 
     return result;
 }
 
-static VPMM_INLINE CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_async(struct vpmm_call *call, enum vpmm_api api,
+                                           vpmm_stream_handle null_stream, CUdeviceptr *address_out,
                                            size_t bytes, CUstream stream)
 {
-    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_LEGACY);
+    vpmm_stream_handle handle = vpmm_stream_of(stream, null_stream);
     enum vpmm_status warm = serve_warm(call, address_out, bytes, handle);
     if (!warm)
         return CUDA_SUCCESS;
@@ -252,70 +253,42 @@ static VPMM_INLINE CUresult allocate_async(struct vpmm_call *call, CUdeviceptr *
         return answer.result;
     CUresult result;
     VPMM_TRY_RELIEVED(result, relieve(&answer),
-                      VPMM_ORIGINAL(cuMemAllocAsync, address_out, bytes, stream));
+                      VPMM_ORIGINAL_AT(api, cuMemAllocAsync_fn, address_out, bytes, stream));
     return result;
 }
 
 ALLOCATES(cuMemAllocAsync, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
-          allocate_async, address_out, bytes, stream)
-
-static VPMM_INLINE CUresult allocate_async_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
-                                                size_t bytes, CUstream stream)
-{
-    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD);
-    enum vpmm_status warm = serve_warm(call, address_out, bytes, handle);
-    if (!warm)
-        return CUDA_SUCCESS;
-    struct answer answer = serve_async(call, address_out, bytes, NULL, handle, warm);
-    if (answer.is_final)
-        return answer.result;
-    CUresult result;
-    VPMM_TRY_RELIEVED(result, relieve(&answer),
-                      VPMM_ORIGINAL(cuMemAllocAsync_ptsz, address_out, bytes, stream));
-    return result;
-}
-
+          allocate_async(call, VPMM_API_cuMemAllocAsync, VPMM_STREAM_LEGACY, address_out, bytes,
+                         stream),
+          address_out, bytes, stream)
 ALLOCATES(cuMemAllocAsync_ptsz, (CUdeviceptr * address_out, size_t bytes, CUstream stream), bytes,
-          allocate_async_ptsz, address_out, bytes, stream)
+          allocate_async(call, VPMM_API_cuMemAllocAsync_ptsz, VPMM_STREAM_PER_THREAD, address_out,
+                         bytes, stream),
+          address_out, bytes, stream)
 
 /* Without a pool the call is the driver's to refuse. */
-static struct answer serve_from(struct vpmm_call *call, CUdeviceptr *address_out, size_t bytes,
-                                CUmemoryPool pool, vpmm_stream_handle stream)
-{
-    return serve_async(call, pool ? address_out : NULL, bytes, pool, stream, VPMM_NOT_READY);
-}
-
-static VPMM_INLINE CUresult allocate_from(struct vpmm_call *call, CUdeviceptr *address_out,
+static VPMM_INLINE CUresult allocate_from(struct vpmm_call *call, enum vpmm_api api,
+                                          vpmm_stream_handle null_stream, CUdeviceptr *address_out,
                                           size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    struct answer answer =
-        serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_LEGACY));
-    if (answer.is_final)
-        return answer.result;
-    CUresult result;
-    VPMM_TRY_RELIEVED(result, relieve(&answer),
-                      VPMM_ORIGINAL(cuMemAllocFromPoolAsync, address_out, bytes, pool, stream));
-    return result;
-}
-
-ALLOCATES(cuMemAllocFromPoolAsync,
-          (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
-          allocate_from, address_out, bytes, pool, stream)
-
-static VPMM_INLINE CUresult allocate_from_ptsz(struct vpmm_call *call, CUdeviceptr *address_out,
-                                               size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    struct answer answer =
-        serve_from(call, address_out, bytes, pool, vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD));
+    struct answer answer = serve_async(call, pool ? address_out : NULL, bytes, pool,
+                                       vpmm_stream_of(stream, null_stream), VPMM_NOT_READY);
     if (answer.is_final)
         return answer.result;
     CUresult result;
     VPMM_TRY_RELIEVED(
         result, relieve(&answer),
-        VPMM_ORIGINAL(cuMemAllocFromPoolAsync_ptsz, address_out, bytes, pool, stream));
+        VPMM_ORIGINAL_AT(api, cuMemAllocFromPoolAsync_fn, address_out, bytes, pool, stream));
     return result;
 }
 
+ALLOCATES(cuMemAllocFromPoolAsync,
+          (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
+          allocate_from(call, VPMM_API_cuMemAllocFromPoolAsync, VPMM_STREAM_LEGACY, address_out,
+                        bytes, pool, stream),
+          address_out, bytes, pool, stream)
 ALLOCATES(cuMemAllocFromPoolAsync_ptsz,
           (CUdeviceptr * address_out, size_t bytes, CUmemoryPool pool, CUstream stream), bytes,
-          allocate_from_ptsz, address_out, bytes, pool, stream)
+          allocate_from(call, VPMM_API_cuMemAllocFromPoolAsync_ptsz, VPMM_STREAM_PER_THREAD,
+                        address_out, bytes, pool, stream),
+          address_out, bytes, pool, stream)
