@@ -23,59 +23,41 @@ static void made(CUdevice device)
     vpmm_leave();
 }
 
-/* A new context may have the handle of one whose end nobody saw. */
-static CUresult created(CUdevice device, const CUcontext *context_out, CUresult result)
-{
-    struct vpmm_router *router = result == CUDA_SUCCESS && context_out ? vpmm_enter() : NULL;
-    if (!router)
-        return result;
-    vpmm_router_context_handed_out(router, vpmm_context_of(*context_out), true);
-    vpmm_leave();
-    made(device);
-    return result;
-}
-
-CUresult vpmm_wrap_cuCtxCreate(CUcontext *context_out, unsigned flags, CUdevice device)
-{
-    CUresult result;
-    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate, context_out, flags, device));
-    return created(device, context_out, result);
-}
-
-CUresult vpmm_wrap_cuCtxCreate_v2(CUcontext *context_out, unsigned flags, CUdevice device)
-{
-    CUresult result;
-    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v2, context_out, flags, device));
-    return created(device, context_out, result);
-}
-
-CUresult vpmm_wrap_cuCtxCreate_v3(CUcontext *context_out, void *affinities, int n, unsigned flags,
-                                  CUdevice device)
-{
-    CUresult result;
-    TRY_ON(device, result,
-           VPMM_ORIGINAL(cuCtxCreate_v3, context_out, affinities, n, flags, device));
-    return created(device, context_out, result);
-}
-
-CUresult vpmm_wrap_cuCtxCreate_v4(CUcontext *context_out, void *params, unsigned flags,
-                                  CUdevice device)
-{
-    CUresult result;
-    TRY_ON(device, result, VPMM_ORIGINAL(cuCtxCreate_v4, context_out, params, flags, device));
-    return created(device, context_out, result);
-}
-
-/* The program holds a reference to the primary context. It may have died since it was last heard
- * of, and come to life again. */
-static void retained(CUdevice device, CUcontext primary)
+/* The program got the context. `is_new`: it may have the handle of one whose end nobody saw.
+ * Otherwise it may have died since it was last heard of, and come to life again. */
+static void handed_out(CUdevice device, CUcontext context, bool is_new)
 {
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return;
-    vpmm_router_context_handed_out(router, vpmm_context_of(primary), false);
+    vpmm_router_context_handed_out(router, vpmm_context_of(context), is_new);
+    vpmm_router_context_made(router, device);
     vpmm_leave();
-    made(device);
+}
+
+#define CREATES(name, parameters, ...)                                                             \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        CUresult result;                                                                           \
+        TRY_ON(device, result, VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__));         \
+        if (result == CUDA_SUCCESS && context_out)                                                 \
+            handed_out(device, *context_out, true);                                                \
+        return result;                                                                             \
+    }
+
+CREATES(cuCtxCreate, (CUcontext * context_out, VPMM_WORDS_1, CUdevice device), context_out,
+        VPMM_ARGUMENTS_1, device)
+CREATES(cuCtxCreate_v2, (CUcontext * context_out, VPMM_WORDS_1, CUdevice device), context_out,
+        VPMM_ARGUMENTS_1, device)
+CREATES(cuCtxCreate_v3, (CUcontext * context_out, VPMM_WORDS_3, CUdevice device), context_out,
+        VPMM_ARGUMENTS_3, device)
+CREATES(cuCtxCreate_v4, (CUcontext * context_out, VPMM_WORDS_2, CUdevice device), context_out,
+        VPMM_ARGUMENTS_2, device)
+
+/* The program holds a reference to the primary context. */
+static void retained(CUdevice device, CUcontext primary)
+{
+    handed_out(device, primary, false);
     vpmm_entry_set_primary(device, primary);
 }
 
@@ -96,7 +78,7 @@ static struct vpmm_departure leaves(CUcontext context, bool is_ending)
     if (!router)
         return (struct vpmm_departure){NULL, false};
     struct vpmm_departure departure =
-        vpmm_router_context_leaving(router, vpmm_context_of(context), is_ending);
+        vpmm_order_context_leaving(vpmm_router_order(router), vpmm_context_of(context), is_ending);
     vpmm_leave();
     return departure;
 }
@@ -119,8 +101,19 @@ static void stays(void *departure)
     left(departure, false);
 }
 
-/* A call that waits for all work of the context that it destroys. */
-#define DEPART(departure, result, call) VPMM_UNDO_IF_CANCELLED(stays, departure, (result) = (call);)
+/* The wrapper `name` of a call that waits for all work of the context that it destroys.
+ * `is_destroyed`: of one that succeeded. */
+#define DEPARTS(name, parameters, leaving, is_destroyed, ...)                                      \
+    CUresult vpmm_wrap_##name parameters                                                           \
+    {                                                                                              \
+        struct vpmm_departure departure = leaving;                                                 \
+        CUresult result;                                                                           \
+        VPMM_UNDO_IF_CANCELLED(stays, &departure, {                                                \
+            result = VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__);                    \
+        });                                                                                        \
+        left(&departure, result == CUDA_SUCCESS && (is_destroyed));                                \
+        return result;                                                                             \
+    }
 
 static bool is_primary(CUcontext context)
 {
@@ -131,23 +124,8 @@ static bool is_primary(CUcontext context)
 }
 
 /* The driver refuses to destroy a primary context. */
-CUresult vpmm_wrap_cuCtxDestroy(CUcontext context)
-{
-    struct vpmm_departure departure = leaves(context, !is_primary(context));
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDestroy, context));
-    left(&departure, result == CUDA_SUCCESS);
-    return result;
-}
-
-CUresult vpmm_wrap_cuCtxDestroy_v2(CUcontext context)
-{
-    struct vpmm_departure departure = leaves(context, !is_primary(context));
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDestroy_v2, context));
-    left(&departure, result == CUDA_SUCCESS);
-    return result;
-}
+DEPARTS(cuCtxDestroy, (CUcontext context), leaves(context, !is_primary(context)), true, context)
+DEPARTS(cuCtxDestroy_v2, (CUcontext context), leaves(context, !is_primary(context)), true, context)
 
 /* The last cuCtxDetach leaves another context current, or none (measured). */
 static bool is_not_current(CUcontext context)
@@ -157,73 +135,30 @@ static bool is_not_current(CUcontext context)
 }
 
 /* Gives up what cuCtxCreate or cuCtxAttach gave, and destroys the context with the last of it. */
-CUresult vpmm_wrap_cuCtxDetach(CUcontext context)
-{
-    struct vpmm_departure departure = leaves(context, false);
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuCtxDetach, context));
-    left(&departure, result == CUDA_SUCCESS && is_not_current(context));
-    return result;
-}
+DEPARTS(cuCtxDetach, (CUcontext context), leaves(context, false), is_not_current(context), context)
 
 /* ---- the primary context ---- */
 
-static bool is_active(CUdevice device)
+/* Whether a reference to the primary context of `device` was the last. Where that is active,
+ * another thread may have brought it to life again: so its id is asked too. */
+static bool was_last(const struct vpmm_departure *departure, CUdevice device)
 {
     unsigned flags;
     int active = 1;
-    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxGetState, device, &flags, &active);
-    return result != CUDA_SUCCESS || active;
+    return departure->context &&
+           VPMM_ORIGINAL(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_SUCCESS &&
+           !active;
 }
 
-CUresult vpmm_wrap_cuDevicePrimaryCtxReset(CUdevice device)
-{
-    struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxReset, device));
-    left(&departure, result == CUDA_SUCCESS);
-    return result;
-}
+DEPARTS(cuDevicePrimaryCtxReset, (CUdevice device), leaves(vpmm_entry_primary(device), true), true,
+        device)
+DEPARTS(cuDevicePrimaryCtxReset_v2, (CUdevice device), leaves(vpmm_entry_primary(device), true),
+        true, device)
 
-CUresult vpmm_wrap_cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    struct vpmm_departure departure = leaves(vpmm_entry_primary(device), true);
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxReset_v2, device));
-    left(&departure, result == CUDA_SUCCESS);
-    return result;
-}
-
-/* Around a call that gives up a reference to the primary context of `device`. Where that is active
- * afterwards, another thread may have brought it to life again: so its id is asked too. */
-static struct vpmm_departure reference_leaves(CUdevice device)
-{
-    return leaves(vpmm_entry_primary(device), false);
-}
-
-static CUresult reference_left(CUdevice device, const struct vpmm_departure *departure,
-                               CUresult result)
-{
-    if (departure->context)
-        left(departure, result == CUDA_SUCCESS && !is_active(device));
-    return result;
-}
-
-CUresult vpmm_wrap_cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    struct vpmm_departure departure = reference_leaves(device);
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease, device));
-    return reference_left(device, &departure, result);
-}
-
-CUresult vpmm_wrap_cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    struct vpmm_departure departure = reference_leaves(device);
-    CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
-    return reference_left(device, &departure, result);
-}
+DEPARTS(cuDevicePrimaryCtxRelease, (CUdevice device), leaves(vpmm_entry_primary(device), false),
+        was_last(&departure, device), device)
+DEPARTS(cuDevicePrimaryCtxRelease_v2, (CUdevice device), leaves(vpmm_entry_primary(device), false),
+        was_last(&departure, device), device)
 
 /* The device of `context`, or -1. Not asked of src/lib/order, which would remember a green context
  * as one of its own kind. */
@@ -250,8 +185,9 @@ static void learn_primary(CUdevice device)
     if (VPMM_ORIGINAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
         return;
     retained(device, primary);
-    struct vpmm_departure departure = reference_leaves(device);
-    (void)reference_left(device, &departure, VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device));
+    struct vpmm_departure departure = leaves(primary, false);
+    CUresult result = VPMM_ORIGINAL(cuDevicePrimaryCtxRelease_v2, device);
+    left(&departure, result == CUDA_SUCCESS && was_last(&departure, device));
 }
 
 CUresult vpmm_wrap_cuGreenCtxCreate(void **green_out, void *description, CUdevice device,
@@ -271,14 +207,16 @@ static int device_of_green(void *green)
     return is_known ? device_of(context) : -1;
 }
 
-/* It owns no memory. */
+/* It owns no memory, but a reference to the primary context. */
 CUresult vpmm_wrap_cuGreenCtxDestroy(void *green)
 {
     const int device = device_of_green(green);
-    struct vpmm_departure departure = reference_leaves(device);
+    struct vpmm_departure departure = leaves(vpmm_entry_primary(device), false);
     CUresult result;
-    DEPART(&departure, result, VPMM_ORIGINAL(cuGreenCtxDestroy, green));
-    return reference_left(device, &departure, result);
+    VPMM_UNDO_IF_CANCELLED(stays, &departure,
+                           { result = VPMM_ORIGINAL(cuGreenCtxDestroy, green); });
+    left(&departure, result == CUDA_SUCCESS && was_last(&departure, device));
+    return result;
 }
 
 /* ---- peers ---- */

@@ -368,12 +368,6 @@ void vpmm_router_context_handed_out(struct vpmm_router *router, vpmm_context_han
     bury_gone(router);
 }
 
-struct vpmm_departure vpmm_router_context_leaving(struct vpmm_router *router,
-                                                  vpmm_context_handle handle, bool is_ending)
-{
-    return vpmm_order_context_leaving(router->order, handle, is_ending);
-}
-
 bool vpmm_router_context_left(struct vpmm_router *router, const struct vpmm_departure *departure,
                               bool destroyed)
 {

@@ -240,10 +240,9 @@ void vpmm_router_context_made(struct vpmm_router *router, int device);
 /* The program got this handle of one: see vpmm_order_context_made. */
 void vpmm_router_context_handed_out(struct vpmm_router *router, vpmm_context_handle handle,
                                     bool is_new);
-/* Around the real call that destroys the context, or may do so: see order.h. `destroyed`: it surely
- * is; otherwise the driver is asked. Returns whether it is: then what it owned is free. */
-struct vpmm_departure vpmm_router_context_leaving(struct vpmm_router *router,
-                                                  vpmm_context_handle handle, bool is_ending);
+/* After the real call that destroys the context, or may do so: see vpmm_order_context_leaving.
+ * `destroyed`: it surely is; otherwise the driver is asked. Returns whether it is: then what it
+ * owned is free. */
 bool vpmm_router_context_left(struct vpmm_router *router, const struct vpmm_departure *departure,
                               bool destroyed);
 /* Before the real call that begins a capture: vpmm_order_capture_begin, once all that was freed has

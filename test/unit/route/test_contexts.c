@@ -95,7 +95,7 @@ static void a_destroyed_context_is_told_to_the_order_before_the_heaps(void **sta
     (void)sync_malloc(4 * MIB);
     (void)async_malloc(4 * MIB, 1);
     struct vpmm_departure departure =
-        vpmm_router_context_leaving(fixture.router, fake_context(1), true);
+        vpmm_order_context_leaving(vpmm_router_order(fixture.router), fake_context(1), true);
     assert_string_equal(fakes.told, "ending 11; ");
     assert_true(vpmm_router_context_left(fixture.router, &departure, true));
     assert_string_equal(fakes.told, "ending 11; left 1; heap 0; gone 11; heap 1; gone 11; ");
@@ -106,7 +106,7 @@ static void a_context_that_stays_loses_nothing(void **state)
     (void)state;
     (void)sync_malloc(4 * MIB);
     struct vpmm_departure departure =
-        vpmm_router_context_leaving(fixture.router, fake_context(0), false);
+        vpmm_order_context_leaving(vpmm_router_order(fixture.router), fake_context(0), false);
     assert_false(vpmm_router_context_left(fixture.router, &departure, false));
     assert_string_equal(fakes.told, "leaving 10; lives 10; left 0; ");
     departure.context = NULL;
@@ -120,7 +120,7 @@ static void the_driver_is_asked_whether_a_reference_was_the_last_one(void **stat
     (void)sync_malloc(4 * MIB);
     fakes.is_dead = true;
     struct vpmm_departure departure =
-        vpmm_router_context_leaving(fixture.router, fake_context(0), false);
+        vpmm_order_context_leaving(vpmm_router_order(fixture.router), fake_context(0), false);
     assert_true(vpmm_router_context_left(fixture.router, &departure, false));
     assert_string_equal(fakes.told, "leaving 10; lives 10; left 1; heap 0; gone 10; ");
 }

@@ -230,7 +230,7 @@ static void a_destroyed_context_takes_its_cudamalloc_memory_along(void **state)
     assert_int_equal(allocate(4 * MIB, NULL, &lost), VPMM_ROUTE_POOL);
     assert_int_equal(allocate(6 * MIB, stream, &kept), VPMM_ROUTE_POOL);
     struct vpmm_departure departure =
-        vpmm_router_context_leaving(router, (vpmm_context_handle)other, true);
+        vpmm_order_context_leaving(vpmm_router_order(router), (vpmm_context_handle)other, true);
     assert_int_equal(sim_ctx_destroy(sim, other), CUDA_SUCCESS);
     vpmm_router_context_left(router, &departure, true);
     audit();
