@@ -7,7 +7,6 @@
 
 #include "preload/api.h"
 #include "preload/entry.h"
-#include "preload/weights.h"
 #include "report/report.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The public interface of weights larger than their budget: vpmm.h's words for those of
  * src/lib/offload. Must not be entered by two threads for one object: the second is told so. */
-#include "preload/weights.h"
+#include "vpmm/vpmm.h"
 
 #include "offload/offload.h"
 #include "preload/api.h"
@@ -10,9 +10,10 @@
 #include <string.h>
 
 /* What a program holds as its object. */
-struct vpmm_weights {
-    struct vpmm_router_offload made;
-};
+static struct vpmm_offload *offload_of(struct vpmm_weights *weights)
+{
+    return (struct vpmm_offload *)(void *)weights;
+}
 
 static enum vpmm_result result_of(enum vpmm_status status)
 {
@@ -49,7 +50,7 @@ static enum vpmm_result enter(struct vpmm_weights *weights)
         return VPMM_WRONG;
     if (!vpmm_enter())
         return vpmm_entry_is_inside() ? VPMM_BUSY : VPMM_NOT_ACTIVE;
-    if (vpmm_offload_enter(weights->made.offload))
+    if (vpmm_offload_enter(offload_of(weights)))
         return VPMM_DONE;
     vpmm_leave();
     return VPMM_BUSY;
@@ -57,7 +58,7 @@ static enum vpmm_result enter(struct vpmm_weights *weights)
 
 static enum vpmm_result leave(struct vpmm_weights *weights, enum vpmm_status status)
 {
-    vpmm_offload_leave(weights->made.offload);
+    vpmm_offload_leave(offload_of(weights));
     vpmm_leave();
     return result_of(status);
 }
@@ -85,7 +86,7 @@ static struct vpmm_weights_options options_of(const struct vpmm_weights_options 
 }
 
 static enum vpmm_status make(struct vpmm_router *router, const struct vpmm_weights_options *options,
-                             struct vpmm_weights *weights)
+                             struct vpmm_offload **offload_out)
 {
     const struct vpmm_driver *driver = vpmm_router_driver(router);
     struct vpmm_offload_params params = {
@@ -111,7 +112,7 @@ static enum vpmm_status make(struct vpmm_router *router, const struct vpmm_weigh
         status = VPMM_INVALID;
     return status == VPMM_NO_CONTEXT ? VPMM_INVALID
            : status                  ? status
-                                     : vpmm_router_offload_create(router, &params, &weights->made);
+                                     : vpmm_router_offload_create(router, &params, offload_out);
 }
 
 enum vpmm_result vpmm_weights_make(const struct vpmm_weights_options *options,
@@ -124,31 +125,24 @@ enum vpmm_result vpmm_weights_make(const struct vpmm_weights_options *options,
     struct vpmm_router *router = vpmm_enter();
     if (!router)
         return vpmm_entry_is_inside() ? VPMM_BUSY : VPMM_NOT_ACTIVE;
-    const struct vpmm_memory *memory = &vpmm_memory_system;
-    struct vpmm_weights *weights = memory->map(memory->self, sizeof *weights);
-    enum vpmm_status status = VPMM_NO_METADATA;
-    if (weights)
-        status = make(router, &known, weights);
+    struct vpmm_offload *offload;
+    enum vpmm_status status = make(router, &known, &offload);
     if (!status)
-        *weights_out = weights;
-    else if (weights)
-        memory->unmap(memory->self, weights, sizeof *weights);
+        *weights_out = (struct vpmm_weights *)(void *)offload;
     vpmm_leave();
     return result_of(status);
 }
 
 enum vpmm_result vpmm_weights_destroy(struct vpmm_weights *weights)
 {
-    const struct vpmm_memory *memory = &vpmm_memory_system;
     enum vpmm_result entered = enter(weights);
     if (entered)
         return entered;
     vpmm_leave();
     struct vpmm_router *router = vpmm_enter();
-    enum vpmm_status status = vpmm_router_offload_destroy(router, &weights->made);
+    enum vpmm_status status = vpmm_router_offload_destroy(router, offload_of(weights));
     if (status)
         return leave(weights, status);
-    memory->unmap(memory->self, weights, sizeof *weights);
     vpmm_leave();
     return VPMM_DONE;
 }
@@ -166,20 +160,20 @@ enum vpmm_result vpmm_weights_add(struct vpmm_weights *weights, const struct vpm
         .group = weight->group,
         .bytes = weight->bytes,
     };
-    CALL(weights, vpmm_offload_add(weights->made.offload, &asked, address_out, number_out));
+    CALL(weights, vpmm_offload_add(offload_of(weights), &asked, address_out, number_out));
 }
 
 enum vpmm_result vpmm_weights_host(struct vpmm_weights *weights, uint32_t number, void **memory_out)
 {
     if (!memory_out)
         return VPMM_WRONG;
-    CALL(weights, vpmm_offload_host(weights->made.offload, number, memory_out));
+    CALL(weights, vpmm_offload_host(offload_of(weights), number, memory_out));
 }
 
 enum vpmm_result vpmm_weights_read(struct vpmm_weights *weights, uint32_t number, int fd,
                                    uint64_t offset)
 {
-    CALL(weights, vpmm_offload_read(weights->made.offload, number, fd, offset));
+    CALL(weights, vpmm_offload_read(offload_of(weights), number, fd, offset));
 }
 
 enum vpmm_result vpmm_weights_from(struct vpmm_weights *weights, uint32_t number, uint32_t source,
@@ -187,7 +181,7 @@ enum vpmm_result vpmm_weights_from(struct vpmm_weights *weights, uint32_t number
 {
     if (!tensor)
         return VPMM_WRONG;
-    CALL(weights, vpmm_offload_from(weights->made.offload, number, source, tensor));
+    CALL(weights, vpmm_offload_from(offload_of(weights), number, source, tensor));
 }
 
 enum vpmm_result vpmm_weights_open(struct vpmm_weights *weights, const char *path,
@@ -195,7 +189,7 @@ enum vpmm_result vpmm_weights_open(struct vpmm_weights *weights, const char *pat
 {
     if (!path || !source_out)
         return VPMM_WRONG;
-    CALL(weights, vpmm_offload_open(weights->made.offload, path, source_out));
+    CALL(weights, vpmm_offload_open(offload_of(weights), path, source_out));
 }
 
 static void describe(const struct vpmm_tensor *found, struct vpmm_source_tensor *tensor)
@@ -221,7 +215,7 @@ enum vpmm_result vpmm_weights_tensor(struct vpmm_weights *weights, uint32_t sour
     enum vpmm_result entered = enter(weights);
     if (entered)
         return entered;
-    const struct vpmm_tensor *found = vpmm_offload_tensor(weights->made.offload, source, number);
+    const struct vpmm_tensor *found = vpmm_offload_tensor(offload_of(weights), source, number);
     if (found)
         describe(found, tensor);
     return leave(weights, found ? VPMM_OK : VPMM_INVALID);
@@ -232,84 +226,82 @@ enum vpmm_result vpmm_weights_order(struct vpmm_weights *weights, const uint32_t
 {
     if (!groups)
         return VPMM_WRONG;
-    CALL(weights, vpmm_offload_order(weights->made.offload, groups, n));
+    CALL(weights, vpmm_offload_order(offload_of(weights), groups, n));
 }
 
 /* ---- budgets ---- */
 
-static void fill_need(const struct vpmm_offload_need *found, struct vpmm_weights_need *need)
+static bool is_readable(const struct vpmm_weights_need *need)
 {
-    struct vpmm_weights_need all = {
-        .size_bytes = need->size_bytes,
-        .floor_bytes = found->floor_bytes,
-        .smooth_bytes = found->smooth_bytes,
-        .all_bytes = found->all_bytes,
-        .host_bytes = found->host_bytes,
-    };
-    memcpy(need, &all, need->size_bytes < sizeof all ? need->size_bytes : sizeof all);
+    return !need || need->size_bytes >= sizeof need->size_bytes;
+}
+
+/* As leave; `need` may be NULL. */
+static enum vpmm_result leave_telling(struct vpmm_weights *weights, enum vpmm_status status,
+                                      struct vpmm_weights_need *need)
+{
+    struct vpmm_offload_need found;
+    vpmm_offload_need(offload_of(weights), &found);
+    if (need) {
+        struct vpmm_weights_need all = {
+            .size_bytes = need->size_bytes,
+            .floor_bytes = found.floor_bytes,
+            .smooth_bytes = found.smooth_bytes,
+            .all_bytes = found.all_bytes,
+            .host_bytes = found.host_bytes,
+        };
+        memcpy(need, &all, need->size_bytes < sizeof all ? need->size_bytes : sizeof all);
+    }
+    return leave(weights, status);
 }
 
 enum vpmm_result vpmm_weights_seal(struct vpmm_weights *weights, struct vpmm_weights_need *need)
 {
-    struct vpmm_offload_need found;
-    if (need && need->size_bytes < sizeof need->size_bytes)
-        return VPMM_WRONG;
-    enum vpmm_result entered = enter(weights);
-    if (entered)
-        return entered;
-    enum vpmm_status status = vpmm_offload_seal(weights->made.offload, NULL);
-    vpmm_offload_need(weights->made.offload, &found);
-    if (need)
-        fill_need(&found, need);
-    return leave(weights, status);
+    enum vpmm_result entered = is_readable(need) ? enter(weights) : VPMM_WRONG;
+    return entered ? entered
+                   : leave_telling(weights, vpmm_offload_seal(offload_of(weights), NULL), need);
 }
 
 enum vpmm_result vpmm_weights_budget(struct vpmm_weights *weights, uint64_t budget_bytes,
                                      struct vpmm_weights_need *need)
 {
-    struct vpmm_offload_need found;
-    if (need && need->size_bytes < sizeof need->size_bytes)
-        return VPMM_WRONG;
-    enum vpmm_result entered = enter(weights);
-    if (entered)
-        return entered;
-    enum vpmm_status status = vpmm_offload_budget(weights->made.offload, budget_bytes, NULL);
-    vpmm_offload_need(weights->made.offload, &found);
-    if (need)
-        fill_need(&found, need);
-    return leave(weights, status);
+    enum vpmm_result entered = is_readable(need) ? enter(weights) : VPMM_WRONG;
+    return entered
+               ? entered
+               : leave_telling(weights,
+                               vpmm_offload_budget(offload_of(weights), budget_bytes, NULL), need);
 }
 
 enum vpmm_result vpmm_weights_thaw(struct vpmm_weights *weights)
 {
-    CALL(weights, vpmm_offload_thaw(weights->made.offload));
+    CALL(weights, vpmm_offload_thaw(offload_of(weights)));
 }
 
 /* ---- passes ---- */
 
 enum vpmm_result vpmm_weights_begin(struct vpmm_weights *weights, void *stream)
 {
-    CALL(weights, vpmm_offload_begin(weights->made.offload, handle_of(stream)));
+    CALL(weights, vpmm_offload_begin(offload_of(weights), handle_of(stream)));
 }
 
 enum vpmm_result vpmm_weights_use(struct vpmm_weights *weights, uint32_t group, void *stream)
 {
-    CALL(weights, vpmm_offload_use(weights->made.offload, group, handle_of(stream)));
+    CALL(weights, vpmm_offload_use(offload_of(weights), group, handle_of(stream)));
 }
 
 enum vpmm_result vpmm_weights_done(struct vpmm_weights *weights, uint32_t group, void *stream)
 {
-    CALL(weights, vpmm_offload_done(weights->made.offload, group, handle_of(stream)));
+    CALL(weights, vpmm_offload_done(offload_of(weights), group, handle_of(stream)));
 }
 
 enum vpmm_result vpmm_weights_end(struct vpmm_weights *weights, void *stream)
 {
-    CALL(weights, vpmm_offload_end(weights->made.offload, handle_of(stream)));
+    CALL(weights, vpmm_offload_end(offload_of(weights), handle_of(stream)));
 }
 
 enum vpmm_result vpmm_weights_cancel(struct vpmm_weights *weights, void *stream)
 {
-    CALL(weights, vpmm_offload_cancel(weights->made.offload, handle_of(stream)));
+    CALL(weights, vpmm_offload_cancel(offload_of(weights), handle_of(stream)));
 }
 
 /* ---- looking ---- */
@@ -319,7 +311,7 @@ enum vpmm_result vpmm_weights_stats(struct vpmm_weights *weights, struct vpmm_we
     struct vpmm_offload_stats found;
     if (!weights || !stats || stats->size_bytes < sizeof stats->size_bytes)
         return VPMM_WRONG;
-    vpmm_offload_stats(vpmm_offload_figures(weights->made.offload), &found);
+    vpmm_offload_stats(vpmm_offload_figures(offload_of(weights)), &found);
     struct vpmm_weights_stats all = {.size_bytes = stats->size_bytes};
 #define COPY(name) all.name = found.name;
     VPMM_OFFLOAD_FIGURES(COPY)

@@ -80,7 +80,7 @@ static uint32_t find_place(struct vpmm_router *router, int device)
 
 enum vpmm_status vpmm_router_offload_create(struct vpmm_router *router,
                                             struct vpmm_offload_params *params,
-                                            struct vpmm_router_offload *made_out)
+                                            struct vpmm_offload **offload_out)
 {
     uint32_t place = find_place(router, params->device);
     if (place == VPMM_OFFLOADS_MAX)
@@ -90,27 +90,27 @@ enum vpmm_status vpmm_router_offload_create(struct vpmm_router *router,
     params->watch = router->watch;
     params->figures = &at->figures;
     enum vpmm_status status =
-        vpmm_offload_create(params, router->driver, &vpmm_memory_system, &made_out->offload);
-    made_out->place = place;
+        vpmm_offload_create(params, router->driver, &vpmm_memory_system, offload_out);
     vpmm_atomic_store(&at->is_shown, status == VPMM_OK);
-    if (!status)
-        vpmm_atomic_store(&at->offload, made_out->offload);
+    vpmm_atomic_store(&at->offload, status ? NULL : *offload_out);
     if (status)
         vpmm_atomic_store(&at->is_taken, 0);
     return status;
 }
 
 enum vpmm_status vpmm_router_offload_destroy(struct vpmm_router *router,
-                                             struct vpmm_router_offload *made)
+                                             struct vpmm_offload *offload)
 {
-    struct offload_place *at = &router->offloads[made->place];
+    struct offload_place *at = router->offloads;
+    while (vpmm_atomic_load(&at->offload) != offload)
+        at++;
     vpmm_atomic_store(&at->offload, NULL);
     /* An addition, so that whoever counts itself later finds no object. */
     while (vpmm_atomic_add(&at->n_askers, 0))
         vpmm_offload_pause();
-    enum vpmm_status status = vpmm_offload_destroy(made->offload);
+    enum vpmm_status status = vpmm_offload_destroy(offload);
     if (status)
-        vpmm_atomic_store(&at->offload, made->offload);
+        vpmm_atomic_store(&at->offload, offload);
     else
         vpmm_atomic_store(&at->is_taken, 0);
     return status;

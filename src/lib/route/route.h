@@ -306,18 +306,14 @@ void vpmm_router_stream_gone(struct vpmm_router *router, vpmm_stream_handle hand
 const struct vpmm_driver *vpmm_router_driver(const struct vpmm_router *router);
 
 #define VPMM_OFFLOADS_MAX 16
-struct vpmm_router_offload {
-    struct vpmm_offload *offload;
-    uint32_t place;
-};
 /* vpmm_offload_create on the device of `params->context`: what it holds counts against VPMM_LIMIT,
  * and the pool gives back what it has free where the device has too little. The ledger and figures
  * of `params` are filled in here. NOT_SUPPORTED too: there are VPMM_OFFLOADS_MAX already. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_offload_create(struct vpmm_router *router,
                                                             struct vpmm_offload_params *params,
-                                                            struct vpmm_router_offload *made_out);
+                                                            struct vpmm_offload **offload_out);
 VPMM_MUST_CHECK enum vpmm_status vpmm_router_offload_destroy(struct vpmm_router *router,
-                                                             struct vpmm_router_offload *made);
+                                                             struct vpmm_offload *offload);
 /* Of the object in that place, or of the last one there; false: there was none. No lock, no driver;
  * also from outside. */
 bool vpmm_router_offload_stats(const struct vpmm_router *router, uint32_t place, int *device_out,

@@ -82,7 +82,7 @@ static void release(uint64_t address)
     assert_int_equal(status, VPMM_OK);
 }
 
-static enum vpmm_status make(uint64_t budget_bytes, struct vpmm_router_offload *made_out)
+static enum vpmm_status make(uint64_t budget_bytes, struct vpmm_offload **made_out)
 {
     struct vpmm_offload_params params = {.context = (vpmm_context_handle)(void *)context,
                                          .budget_bytes = budget_bytes,
@@ -90,7 +90,7 @@ static enum vpmm_status make(uint64_t budget_bytes, struct vpmm_router_offload *
     return vpmm_router_offload_create(router, &params, made_out);
 }
 
-static enum vpmm_status fill_and_seal(const struct vpmm_router_offload *made)
+static enum vpmm_status fill_and_seal(struct vpmm_offload *made)
 {
     uint32_t order[GROUPS];
     for (uint32_t i = 0; i < GROUPS; i++) {
@@ -99,23 +99,23 @@ static enum vpmm_status fill_and_seal(const struct vpmm_router_offload *made)
         uint32_t number;
         void *host;
         order[i] = i;
-        assert_int_equal(vpmm_offload_add(made->offload, &weight, &address, &number), VPMM_OK);
-        assert_int_equal(vpmm_offload_host(made->offload, number, &host), VPMM_OK);
+        assert_int_equal(vpmm_offload_add(made, &weight, &address, &number), VPMM_OK);
+        assert_int_equal(vpmm_offload_host(made, number, &host), VPMM_OK);
         memset(host, 1, GROUP_BYTES);
     }
-    assert_int_equal(vpmm_offload_order(made->offload, order, GROUPS), VPMM_OK);
-    return vpmm_offload_seal(made->offload, NULL);
+    assert_int_equal(vpmm_offload_order(made, order, GROUPS), VPMM_OK);
+    return vpmm_offload_seal(made, NULL);
 }
 
-static void pass(const struct vpmm_router_offload *made)
+static void pass(struct vpmm_offload *made)
 {
     vpmm_stream_handle handle = (vpmm_stream_handle)stream;
-    assert_int_equal(vpmm_offload_begin(made->offload, handle), VPMM_OK);
+    assert_int_equal(vpmm_offload_begin(made, handle), VPMM_OK);
     for (uint32_t i = 0; i < GROUPS; i++) {
-        assert_int_equal(vpmm_offload_use(made->offload, i, handle), VPMM_OK);
-        assert_int_equal(vpmm_offload_done(made->offload, i, handle), VPMM_OK);
+        assert_int_equal(vpmm_offload_use(made, i, handle), VPMM_OK);
+        assert_int_equal(vpmm_offload_done(made, i, handle), VPMM_OK);
     }
-    assert_int_equal(vpmm_offload_end(made->offload, handle), VPMM_OK);
+    assert_int_equal(vpmm_offload_end(made, handle), VPMM_OK);
 }
 
 static int set_up_limited(void **state)
@@ -129,16 +129,16 @@ static int set_up_limited(void **state)
 static void what_is_held_counts_against_the_limit(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made;
+    struct vpmm_offload *made;
     uint64_t p;
     assert_int_equal(make(24 * MIB, &made), VPMM_OK);
-    assert_int_equal(fill_and_seal(&made), VPMM_OK);
+    assert_int_equal(fill_and_seal(made), VPMM_OK);
     assert_int_equal(vpmm_router_offload_bytes(router, 0), 24 * MIB);
     assert_int_equal(vpmm_router_offload_bytes(router, 1), 0);
     assert_int_equal(allocate(18 * MIB, &p), VPMM_ROUTE_LIMITED);
     assert_int_equal(allocate(16 * MIB, &p), VPMM_ROUTE_POOL);
     release(p);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_OK);
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_OK);
     assert_int_equal(allocate(40 * MIB, &p), VPMM_ROUTE_POOL);
     release(p);
 }
@@ -147,41 +147,41 @@ static void what_is_held_counts_against_the_limit(void **state)
 static void the_pool_makes_room_under_the_limit(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made;
+    struct vpmm_offload *made;
     uint64_t p;
     assert_int_equal(allocate(30 * MIB, &p), VPMM_ROUTE_POOL);
     assert_int_equal(make(24 * MIB, &made), VPMM_OK);
-    assert_int_equal(fill_and_seal(&made), VPMM_LIMITED);
+    assert_int_equal(fill_and_seal(made), VPMM_LIMITED);
     release(p);
     assert_int_equal(sim_ctx_synchronize(sim), CUDA_SUCCESS);
-    assert_int_equal(vpmm_offload_seal(made.offload, NULL), VPMM_OK);
+    assert_int_equal(vpmm_offload_seal(made, NULL), VPMM_OK);
     assert_int_equal(vpmm_router_offload_bytes(router, 0), 24 * MIB);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_OK);
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_OK);
 }
 
 static void a_request_that_lacks_memory_is_given_theirs(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made;
+    struct vpmm_offload *made;
     struct vpmm_offload_stats stats;
     uint64_t p;
     int device;
     assert_int_equal(make(40 * MIB, &made), VPMM_OK);
-    assert_int_equal(fill_and_seal(&made), VPMM_OK);
+    assert_int_equal(fill_and_seal(made), VPMM_OK);
     for (int i = 0; i < 3; i++)
-        pass(&made);
+        pass(made);
     assert_int_equal(vpmm_router_offload_bytes(router, 0), 40 * MIB);
     assert_false(vpmm_router_offload_yield(router, 1, 2 * MIB));
     assert_int_equal(allocate(36 * MIB, &p), VPMM_ROUTE_POOL);
     assert_true(vpmm_router_offload_bytes(router, 0) <= 28 * MIB);
-    assert_true(vpmm_router_offload_stats(router, made.place, &device, &stats));
+    assert_true(vpmm_router_offload_stats(router, 0, &device, &stats));
     assert_int_equal(device, 0);
     assert_int_equal(stats.yields, 1);
-    pass(&made);
+    pass(made);
     release(p);
-    assert_true(vpmm_router_offload_is_alive(router, made.place));
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_OK);
-    assert_false(vpmm_router_offload_is_alive(router, made.place));
+    assert_true(vpmm_router_offload_is_alive(router, 0));
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_OK);
+    assert_false(vpmm_router_offload_is_alive(router, 0));
     assert_int_equal(vpmm_router_offload_bytes(router, 0), 0);
 }
 
@@ -189,56 +189,54 @@ static void a_request_that_lacks_memory_is_given_theirs(void **state)
 static void an_object_is_given_what_the_pool_has_free(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made;
+    struct vpmm_offload *made;
     uint64_t p;
     assert_int_equal(allocate(60 * MIB, &p), VPMM_ROUTE_POOL);
     release(p);
     assert_int_equal(sim_ctx_synchronize(sim), CUDA_SUCCESS);
     assert_int_equal(make(24 * MIB, &made), VPMM_OK);
-    assert_int_equal(fill_and_seal(&made), VPMM_OK);
-    pass(&made);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_OK);
+    assert_int_equal(fill_and_seal(made), VPMM_OK);
+    pass(made);
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_OK);
 }
 
 static void there_are_so_many_places(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made[VPMM_OFFLOADS_MAX + 1];
+    struct vpmm_offload *made[VPMM_OFFLOADS_MAX + 1];
     for (uint32_t i = 0; i < VPMM_OFFLOADS_MAX; i++)
         assert_int_equal(make(8 * MIB, &made[i]), VPMM_OK);
     assert_int_equal(make(8 * MIB, &made[VPMM_OFFLOADS_MAX]), VPMM_NOT_SUPPORTED);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made[3]), VPMM_OK);
+    assert_int_equal(vpmm_router_offload_destroy(router, made[3]), VPMM_OK);
     assert_int_equal(make(7, &made[3]), VPMM_OK);
-    assert_int_equal(made[3].place, 3);
     for (uint32_t i = 0; i < VPMM_OFFLOADS_MAX; i++)
-        assert_int_equal(vpmm_router_offload_destroy(router, &made[i]), VPMM_OK);
+        assert_int_equal(vpmm_router_offload_destroy(router, made[i]), VPMM_OK);
 }
 
 static void one_that_cannot_be_made_keeps_no_place_and_one_that_cannot_end_its_own(void **state)
 {
     (void)state;
-    struct vpmm_router_offload made;
+    struct vpmm_offload *made;
     CUgraph graph;
     struct vpmm_offload_params params = {
         .context = (vpmm_context_handle)(void *)context, .budget_bytes = 8 * MIB, .chunk_bytes = 5};
     assert_int_equal(vpmm_router_offload_create(router, &params, &made), VPMM_INVALID);
     assert_false(vpmm_router_offload_is_alive(router, 0));
     assert_int_equal(make(16 * MIB, &made), VPMM_OK);
-    assert_int_equal(made.place, 0);
-    assert_int_equal(fill_and_seal(&made), VPMM_OK);
-    pass(&made);
+    assert_int_equal(fill_and_seal(made), VPMM_OK);
+    pass(made);
     struct vpmm_order *order = vpmm_router_order(router);
     struct vpmm_context *ticket = vpmm_order_capture_begin(order, (vpmm_stream_handle)stream);
     assert_int_equal(sim_stream_begin_capture(sim, stream, CU_STREAM_CAPTURE_MODE_RELAXED),
                      CUDA_SUCCESS);
     vpmm_order_capture_began(order, ticket, (vpmm_stream_handle)stream, true);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_CAPTURED);
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_CAPTURED);
     assert_true(vpmm_router_offload_is_alive(router, 0));
     assert_true(vpmm_router_offload_bytes(router, 0) > 0);
     assert_int_equal(sim_stream_end_capture(sim, stream, &graph), CUDA_SUCCESS);
     vpmm_order_capture_ended(order, (vpmm_stream_handle)stream);
     assert_int_equal(sim_graph_destroy(sim, graph), CUDA_SUCCESS);
-    assert_int_equal(vpmm_router_offload_destroy(router, &made), VPMM_OK);
+    assert_int_equal(vpmm_router_offload_destroy(router, made), VPMM_OK);
     assert_false(vpmm_router_offload_is_alive(router, 0));
     struct vpmm_offload_stats stats;
     int device;
