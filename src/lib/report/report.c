@@ -143,9 +143,11 @@ static unsigned show_classes(struct vpmm_router *router, int device,
                              struct vpmm_class_row rows_out[VPMM_SMALL_CLASSES])
 {
     struct vpmm_small_class classes[VPMM_SMALL_CLASSES];
-    return vpmm_router_small_classes(router, device, classes)
-               ? vpmm_report_classes(classes, rows_out)
-               : 0;
+    const struct vpmm_small *small = vpmm_router_small(router, device);
+    if (!small)
+        return 0;
+    vpmm_small_classes(small, classes);
+    return vpmm_report_classes(classes, rows_out);
 }
 
 /* What a dump is gathered in. A handler may run on an alternate stack of 8 KiB, half of which the

@@ -50,9 +50,13 @@ unsigned vpmm_report_devices(struct vpmm_router *router,
         device->pending_pages =
             device->totals.claimed_pages + count_pending(pool, vpmm_router_order(router));
         vpmm_heap_counts(heaps[i], &device->counts);
-        device->has_small = vpmm_router_small(router, device->device, &device->small) &&
-                            vpmm_router_small_classes(router, device->device, device->classes);
-        for (unsigned j = 0; !device->has_small && j < VPMM_SMALL_CLASSES; j++)
+        const struct vpmm_small *small = vpmm_router_small(router, device->device);
+        device->has_small = small != NULL;
+        if (small) {
+            vpmm_small_figures(small, &device->small);
+            vpmm_small_classes(small, device->classes);
+        }
+        for (unsigned j = 0; !small && j < VPMM_SMALL_CLASSES; j++)
             device->classes[j] = (struct vpmm_small_class){.pages = 0};
     }
     return n;
@@ -375,7 +379,8 @@ void vpmm_report_stats(const struct vpmm_config *config, struct vpmm_router *rou
     for (unsigned i = 0; i < snapshot->n; i++) {
         struct vpmm_heap *heap = vpmm_router_heap(router, snapshot->devices[i].device);
         snapshot->broken[i] = is_broken(heap);
-        snapshot->broken[i] += !vpmm_router_audit_small(router, snapshot->devices[i].device);
+        struct vpmm_small *small = vpmm_router_small(router, snapshot->devices[i].device);
+        snapshot->broken[i] += small && vpmm_small_audit(small);
     }
     write_at_exit(config, snapshot);
 }

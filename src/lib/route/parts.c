@@ -80,39 +80,18 @@ uint64_t vpmm_router_parts_served(struct vpmm_router *router, bool is_async)
     uint64_t n = 0;
     uint32_t n_heaps = vpmm_atomic_load(&router->n_heaps);
     for (uint32_t i = 0; i < n_heaps; i++) {
-        struct vpmm_small_figures figures;
-        const struct vpmm_heap *heap = vpmm_atomic_load(&router->heaps[i]);
-        if (vpmm_router_small(router, vpmm_heap_device(heap), &figures))
-            n += is_async ? figures.warm_async_mallocs
-                          : figures.warm_mallocs - figures.warm_async_mallocs;
+        struct vpmm_small_figures figures = {0};
+        if (router->smalls[i])
+            vpmm_small_figures(router->smalls[i], &figures);
+        n += is_async ? figures.warm_async_mallocs
+                      : figures.warm_mallocs - figures.warm_async_mallocs;
     }
     return n;
 }
 
-bool vpmm_router_small(struct vpmm_router *router, int device,
-                       struct vpmm_small_figures *figures_out)
+struct vpmm_small *vpmm_router_small(struct vpmm_router *router, int device)
 {
-    const struct vpmm_heap *heap = vpmm_router_heap(router, device);
-    const struct vpmm_small *small = heap ? router->devices[device].small : NULL;
-    if (small)
-        vpmm_small_figures(small, figures_out);
-    return small != NULL;
-}
-
-bool vpmm_router_small_classes(struct vpmm_router *router, int device,
-                               struct vpmm_small_class classes_out[VPMM_SMALL_CLASSES])
-{
-    const struct vpmm_heap *heap = vpmm_router_heap(router, device);
-    const struct vpmm_small *small = heap ? router->devices[device].small : NULL;
-    if (small)
-        vpmm_small_classes(small, classes_out);
-    return small != NULL;
-}
-
-bool vpmm_router_audit_small(struct vpmm_router *router, int device)
-{
-    struct vpmm_small *small = router->devices[device].small;
-    return !small || !vpmm_small_audit(small);
+    return vpmm_router_heap(router, device) ? router->devices[device].small : NULL;
 }
 
 void vpmm_router_stream_gone(struct vpmm_router *router, vpmm_stream_handle handle)

@@ -327,23 +327,17 @@ uint64_t vpmm_router_offload_bytes(const struct vpmm_router *router, int device)
 
 /* ---- looking ---- */
 
-/* The figures of the device's small blocks; false: such requests pass through, or get pages. */
-bool vpmm_router_small(struct vpmm_router *router, int device,
-                       struct vpmm_small_figures *figures_out);
-/* The same by classes. */
-bool vpmm_router_small_classes(struct vpmm_router *router, int device,
-                               struct vpmm_small_class classes_out[VPMM_SMALL_CLASSES]);
-/* False where an invariant of them does not hold; true too where one is just changing, because its
- * thread may never run again. */
-bool vpmm_router_audit_small(struct vpmm_router *router, int device);
+/* The device's layer of small blocks; NULL: such requests pass through, or get pages. */
+struct vpmm_small *vpmm_router_small(struct vpmm_router *router, int device);
 /* The heap of `device`, or NULL if it has none (yet). Any thread, also in a signal handler. */
 struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device);
 /* Requests by answer, all devices. */
 void vpmm_router_counts(struct vpmm_router *router, bool is_async,
                         uint64_t counts_out[VPMM_ROUTE_COUNT]);
 /* How a router and all below it lie in memory: see base/layout.h. Whoever has that mapped at the
- * same addresses may call what this section names, the looks at its heaps' figures and pools, and
- * vpmm_order_ask and vpmm_order_facts on its order: they read, and go nowhere else. */
+ * same addresses may call what this section names, the looks at its heaps' figures and pools, at
+ * its layers of small blocks, and vpmm_order_ask and vpmm_order_facts on its order: they read, and
+ * go nowhere else. */
 uint64_t vpmm_router_layout(void);
 
 #endif

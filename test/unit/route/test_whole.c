@@ -268,7 +268,6 @@ static void expect_small_is_cudas(uint64_t page_bytes)
 {
     CUstream stream;
     uint64_t address;
-    struct vpmm_small_figures figures;
     assert_int_equal(sim_stream_create(sim, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
     for (int turn = 0; turn < 2; turn++) {
         assert_int_equal(allocate(4096, NULL, &address), VPMM_ROUTE_SMALL);
@@ -276,7 +275,7 @@ static void expect_small_is_cudas(uint64_t page_bytes)
         assert_int_equal(allocate(page_bytes, stream, &address), VPMM_ROUTE_POOL);
         assert_int_equal(release(address, stream), VPMM_FREED);
     }
-    assert_false(vpmm_router_small(router, 0, &figures));
+    assert_null(vpmm_router_small(router, 0));
 }
 
 static void a_driver_that_records_no_context_serves_no_small_request(void **state)
