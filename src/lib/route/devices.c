@@ -15,11 +15,6 @@
 #define RETRY_MORE_BITS 4u
 #define RETRY_BITS_MAX 24u
 
-static bool is_device(int device)
-{
-    return device >= 0 && device < VPMM_DEVICES_MAX;
-}
-
 static uint64_t bit(int device)
 {
     return (uint64_t)1 << device;
@@ -53,7 +48,7 @@ static void note_threshold(struct vpmm_router *router, const struct device *devi
 
 enum vpmm_status vpmm_router_learn(struct vpmm_router *router, int number)
 {
-    if (!is_device(number))
+    if (!vpmm_router_is_device(number))
         return VPMM_INVALID;
     struct device *device = &router->devices[number];
     if (vpmm_atomic_load(&device->is_known))
@@ -111,7 +106,7 @@ static void connect(struct vpmm_router *router, struct vpmm_heap *heap, int owne
  * use the context before that is done. */
 void vpmm_router_context_made(struct vpmm_router *router, int device)
 {
-    if (!is_device(device))
+    if (!vpmm_router_is_device(device))
         return;
     vpmm_lock_take(&router->lock);
     bool is_done = router->connected_devices & bit(device);
@@ -131,7 +126,7 @@ void vpmm_router_context_made(struct vpmm_router *router, int device)
 
 void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer)
 {
-    if (!is_device(device) || !is_device(peer) || device == peer)
+    if (!vpmm_router_is_device(device) || !vpmm_router_is_device(peer) || device == peer)
         return;
     vpmm_lock_take(&router->lock);
     router->devices[device].granted_peers |= bit(peer);
@@ -147,7 +142,7 @@ void vpmm_router_pool_access(struct vpmm_router *router, int device, int peer)
 
 struct vpmm_heap *vpmm_router_heap(struct vpmm_router *router, int device)
 {
-    return is_device(device) ? vpmm_atomic_load(&router->devices[device].heap) : NULL;
+    return vpmm_router_is_device(device) ? vpmm_atomic_load(&router->devices[device].heap) : NULL;
 }
 
 static uint64_t eager_pages(const struct vpmm_amount *pages, const struct device *device)

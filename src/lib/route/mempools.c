@@ -3,11 +3,6 @@
  * give a number anew while a block has it. */
 #include "route/router.h"
 
-static bool is_device(int device)
-{
-    return device >= 0 && device < VPMM_DEVICES_MAX;
-}
-
 void vpmm_router_mempools_init(struct vpmm_router *router)
 {
     vpmm_atomic_store(&router->end_mempools, VPMM_MEMPOOL_FIRST);
@@ -44,7 +39,7 @@ static uint32_t unused_number(struct vpmm_router *router)
 void vpmm_router_mempool_made(struct vpmm_router *router, vpmm_mempool_handle handle, int device,
                               uint64_t limit_bytes)
 {
-    if (!is_device(device))
+    if (!vpmm_router_is_device(device))
         return;
     vpmm_lock_take(&router->lock);
     uint32_t number = unused_number(router);
@@ -73,7 +68,7 @@ static struct made_mempool *find_made(struct vpmm_router *router, vpmm_mempool_h
 
 void vpmm_router_mempool_default(struct vpmm_router *router, vpmm_mempool_handle handle, int device)
 {
-    if (is_device(device))
+    if (vpmm_router_is_device(device))
         vpmm_atomic_store(&router->devices[device].default_handle, handle);
 }
 
@@ -102,7 +97,7 @@ vpmm_mempool_handle vpmm_router_mempool_handle(struct vpmm_router *router, uint3
 
 void vpmm_router_mempool_set(struct vpmm_router *router, int device, struct vpmm_mempool *mempool)
 {
-    if (is_device(device))
+    if (vpmm_router_is_device(device))
         vpmm_atomic_store(&router->devices[device].current, mempool);
 }
 

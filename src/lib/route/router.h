@@ -88,6 +88,11 @@ struct vpmm_router {
     struct device devices[VPMM_DEVICES_MAX];
 };
 
+static inline bool vpmm_router_is_device(int number)
+{
+    return number >= 0 && number < VPMM_DEVICES_MAX;
+}
+
 /* vpmm_neighbours' ask: our own weights give back what they can, and then the neighbours. */
 bool vpmm_router_ask_weights_first(void *self, int device, uint64_t bytes);
 
