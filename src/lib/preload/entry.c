@@ -11,7 +11,6 @@
 #include "driver/cuda.h"
 #include "observe/log.h"
 #include "preload/idle.h"
-#include "preload/wrap_ipc.h"
 #include "preload/wrap_lookup.h"
 #include "preload/neighbour.h"
 #include "preload/original.h"

@@ -76,6 +76,8 @@ bool vpmm_entry_absorb(const void *address);
 void vpmm_stay(void);
 /* What stands behind legacy IPC, or NULL where it is not emulated. */
 struct vpmm_ipc *vpmm_entry_ipc(void);
+/* What that lends to other processes: whatever the router has exported. */
+struct vpmm_ipc_lender vpmm_ipc_lender_of(struct vpmm_router *router);
 
 /* The memory pool that `pool` is, and its device; NULL: not one that we serve (driver, where it was
  * not heard of before). */

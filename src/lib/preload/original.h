@@ -7,6 +7,7 @@
 
 #include "preload/api.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 typedef void *vpmm_dlsym_fn(void *handle, const char *name);
@@ -47,5 +48,17 @@ vpmm_code *vpmm_original_known(enum vpmm_api api);
         first;                                                                                     \
         return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, __VA_ARGS__);                          \
     }
+
+/* The block `...`, with an original call in which somebody may cancel the thread while it keeps
+ * something that other threads wait for: then the thread calls undo(self), a void function of a
+ * void pointer, before it ends. Must not be left by a jump or a return. Costs some 20 ns. Work of
+ * our own holds cancellations off instead (base/lock.h): a call that waits for the program's work
+ * must not, because bare CUDA may let the thread end. */
+#define VPMM_UNDO_IF_CANCELLED(undo, self, ...)                                                    \
+    do {                                                                                           \
+        pthread_cleanup_push(undo, self);                                                          \
+        __VA_ARGS__                                                                                \
+        pthread_cleanup_pop(0);                                                                    \
+    } while (0)
 
 #endif

@@ -4,7 +4,6 @@
  * threshold that the program set. A blocking stream is idle only when the mark of its last
  * allocation or free is complete, too. Must not make the program wait for more than that. */
 #include "order/order_program.h"
-#include "preload/cancel.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/wrap_stream.h"

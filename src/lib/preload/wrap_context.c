@@ -2,7 +2,6 @@
 /* The wrappers around the birth and death of contexts: the originals do the work, the router hears
  * of it before and after. The thread must not count as inside us during the original call, but only
  * while we tell the router. */
-#include "preload/cancel.h"
 #include "preload/entry.h"
 #include "preload/original.h"
 #include "preload/relief.h"

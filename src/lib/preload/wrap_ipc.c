@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The wrappers of legacy IPC for memory. Handles of ours name blocks of the pool; all others, and
  * all other memory, are the driver's, and must not be answered here. */
-#include "preload/wrap_ipc.h"
-
 #include "base/bytes.h"
 #include "base/lock.h"
 #include "observe/log.h"
