@@ -144,28 +144,22 @@ static bool find_figures(struct vpmm_router *router, CUmemoryPool pool,
     return heap != NULL;
 }
 
-static uint64_t figure_of(const struct vpmm_mempool_figures *figures, CUmemPool_attribute attribute)
+/* NULL: the attribute is no figure. */
+static const uint64_t *figure_of(const struct vpmm_mempool_figures *figures,
+                                 CUmemPool_attribute attribute)
 {
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return figures->used_bytes;
+        return &figures->used_bytes;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return figures->used_high_bytes;
+        return &figures->used_high_bytes;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return figures->reserved_bytes;
+        return &figures->reserved_bytes;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return figures->reserved_high_bytes;
+        return &figures->reserved_high_bytes;
     default:
-        return 0;
+        return NULL;
     }
-}
-
-static bool is_figure(CUmemPool_attribute attribute)
-{
-    return attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ||
-           attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
-           attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-           attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
 }
 
 CUresult vpmm_wrap_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
@@ -173,12 +167,13 @@ CUresult vpmm_wrap_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute 
 {
     struct vpmm_mempool_figures figures;
     CUresult result = VPMM_ORIGINAL(cuMemPoolGetAttribute, pool, attribute, value_out);
-    bool adds = result == CUDA_SUCCESS && value_out && is_figure(attribute);
+    const uint64_t *figure = figure_of(&figures, attribute);
+    bool adds = result == CUDA_SUCCESS && value_out && figure;
     struct vpmm_router *router = adds ? vpmm_enter() : NULL;
     if (!router)
         return result;
     if (find_figures(router, pool, &figures))
-        *(cuuint64_t *)value_out += figure_of(&figures, attribute);
+        *(cuuint64_t *)value_out += *figure;
     vpmm_leave();
     return result;
 }
@@ -193,19 +188,16 @@ static void overhear_choice(struct vpmm_router *router, CUmemoryPool pool,
         return;
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_THRESHOLD,
-                                   *(const cuuint64_t *)value);
+        vpmm_router_mempool_keep(router, mempool, *(const cuuint64_t *)value);
         break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_CAUTIOUS,
-                                   *(const int *)value == 0);
+        vpmm_router_mempool_choose(router, &mempool->is_cautious, !*(const int *)value);
         break;
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_UNLED, *(const int *)value == 0);
+        vpmm_router_mempool_choose(router, &mempool->follows_never, !*(const int *)value);
         break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        vpmm_router_mempool_choose(router, mempool, VPMM_MEMPOOL_WAITLESS,
-                                   *(const int *)value == 0);
+        vpmm_router_mempool_choose(router, &mempool->waits_never, !*(const int *)value);
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         if (heap)

@@ -148,20 +148,20 @@ void vpmm_router_mempool_stays(struct vpmm_router *router, uint32_t number,
     vpmm_lock_give(&router->lock);
 }
 
-void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool *mempool,
-                                enum vpmm_mempool_policy policy, uint64_t value)
+void vpmm_router_mempool_keep(struct vpmm_router *router, struct vpmm_mempool *mempool,
+                              uint64_t bytes)
 {
     vpmm_lock_take(&router->lock);
-    if (policy == VPMM_MEMPOOL_THRESHOLD) {
-        vpmm_atomic_store(&mempool->threshold_bytes, value);
-        vpmm_atomic_store(&mempool->has_threshold, 1);
-    } else if (policy == VPMM_MEMPOOL_CAUTIOUS) {
-        vpmm_atomic_store(&mempool->is_cautious, value != 0);
-    } else if (policy == VPMM_MEMPOOL_UNLED) {
-        vpmm_atomic_store(&mempool->follows_never, value != 0);
-    } else {
-        vpmm_atomic_store(&mempool->waits_never, value != 0);
-    }
+    vpmm_atomic_store(&mempool->threshold_bytes, bytes);
+    vpmm_atomic_store(&mempool->has_threshold, 1);
+    count_watched(router);
+    vpmm_lock_give(&router->lock);
+}
+
+void vpmm_router_mempool_choose(struct vpmm_router *router, vpmm_atomic32 *member, bool is_set)
+{
+    vpmm_lock_take(&router->lock);
+    vpmm_atomic_store(member, is_set);
     count_watched(router);
     vpmm_lock_give(&router->lock);
 }

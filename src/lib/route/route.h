@@ -282,15 +282,11 @@ vpmm_mempool_handle vpmm_router_mempool_handle(struct vpmm_router *router, uint3
 /* The current memory pool of `device` was set; NULL: to one that we do not serve. */
 void vpmm_router_mempool_set(struct vpmm_router *router, int device, struct vpmm_mempool *mempool);
 
-/* What the program chose for it. */
-enum vpmm_mempool_policy {
-    VPMM_MEMPOOL_THRESHOLD, /* bytes that it may hold after a synchronisation; UINT64_MAX: any */
-    VPMM_MEMPOOL_CAUTIOUS,  /* not 0: it does not reuse what was merely seen to be complete */
-    VPMM_MEMPOOL_UNLED,     /* not 0: the program's own events put nothing in order for it */
-    VPMM_MEMPOOL_WAITLESS,  /* not 0: it makes no stream wait for another */
-};
-void vpmm_router_mempool_choose(struct vpmm_router *router, struct vpmm_mempool *mempool,
-                                enum vpmm_mempool_policy policy, uint64_t value);
+/* The program chose how much it may hold after a synchronisation; UINT64_MAX: any. */
+void vpmm_router_mempool_keep(struct vpmm_router *router, struct vpmm_mempool *mempool,
+                              uint64_t bytes);
+/* It chose whether that member of a memory pool is set. */
+void vpmm_router_mempool_choose(struct vpmm_router *router, vpmm_atomic32 *member, bool is_set);
 
 /* After a call with which the program waited for work: memory pools that hold more than their
  * threshold give that back, and those that are cautious learn what is complete (driver). At most

@@ -80,14 +80,14 @@ static void what_memory_pools_are_told_to_keep_stays(void **state)
     }
     (void)vpmm_router_decay(fixture.router, true);
     assert_int_equal(fakes.heaps[0].decay_keep_bytes, 0);
-    vpmm_router_mempool_choose(fixture.router, mempool_of(0), VPMM_MEMPOOL_CAUTIOUS, 1);
+    vpmm_router_mempool_choose(fixture.router, &mempool_of(0)->is_cautious, true);
     (void)vpmm_router_decay(fixture.router, true);
     assert_int_equal(fakes.heaps[0].decay_keep_bytes, 0);
-    vpmm_router_mempool_choose(fixture.router, mempool_of(0), VPMM_MEMPOOL_THRESHOLD, UINT64_MAX);
+    vpmm_router_mempool_keep(fixture.router, mempool_of(0), UINT64_MAX);
     (void)vpmm_router_decay(fixture.router, true);
     assert_int_equal(fakes.heaps[0].decay_keep_bytes, GIB);
     assert_int_equal(fakes.heaps[1].decay_keep_bytes, 0);
-    vpmm_router_mempool_choose(fixture.router, mempool_of(1), VPMM_MEMPOOL_THRESHOLD, 5);
+    vpmm_router_mempool_keep(fixture.router, mempool_of(1), 5);
     (void)vpmm_router_decay(fixture.router, true);
     assert_int_equal(fakes.heaps[0].decay_keep_bytes, 4 * GIB);
     assert_int_equal(fakes.heaps[1].decay_keep_bytes, 0);

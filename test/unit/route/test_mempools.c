@@ -142,7 +142,7 @@ static void a_synchronisation_trims_to_the_threshold(void **state)
     (void)state;
     vpmm_router_mempool_made(fixture.router, handle_of(0), 0, 0);
     struct vpmm_mempool *mempool = find(0);
-    vpmm_router_mempool_choose(fixture.router, mempool, VPMM_MEMPOOL_THRESHOLD, 5 * MIB);
+    vpmm_router_mempool_keep(fixture.router, mempool, 5 * MIB);
     vpmm_router_synchronised(fixture.router);
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
     vpmm_router_synchronised(fixture.router);
@@ -152,10 +152,10 @@ static void a_synchronisation_trims_to_the_threshold(void **state)
     assert_int_equal(fakes.heaps[0].n_mempool_trims, 1);
     assert_int_equal(fakes.heaps[0].trimmed_mempool, mempool->number);
     assert_int_equal(fakes.heaps[0].kept_bytes, 5 * MIB);
-    vpmm_router_mempool_choose(fixture.router, mempool, VPMM_MEMPOOL_THRESHOLD, UINT64_MAX);
+    vpmm_router_mempool_keep(fixture.router, mempool, UINT64_MAX);
     vpmm_router_synchronised(fixture.router);
     assert_int_equal(fakes.heaps[0].n_mempool_trims, 1);
-    vpmm_router_mempool_choose(fixture.router, mempool, VPMM_MEMPOOL_THRESHOLD, 0);
+    vpmm_router_mempool_keep(fixture.router, mempool, 0);
     vpmm_router_mempool_gone(fixture.router, handle_of(0));
     vpmm_router_synchronised(fixture.router);
     assert_int_equal(fakes.heaps[0].n_mempool_trims, 1);
@@ -166,10 +166,10 @@ static void a_cautious_pool_learns_from_a_synchronisation_alone(void **state)
     (void)state;
     vpmm_router_mempool_default(fixture.router, handle_of(0), 0);
     assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_POOL);
-    vpmm_router_mempool_choose(fixture.router, find(0), VPMM_MEMPOOL_WAITLESS, 1);
+    vpmm_router_mempool_choose(fixture.router, &find(0)->waits_never, true);
     vpmm_router_synchronised(fixture.router);
     assert_false(fakes.heaps[0].is_reaped);
-    vpmm_router_mempool_choose(fixture.router, find(0), VPMM_MEMPOOL_CAUTIOUS, 1);
+    vpmm_router_mempool_choose(fixture.router, &find(0)->is_cautious, true);
     vpmm_router_synchronised(fixture.router);
     assert_true(fakes.heaps[0].is_reaped);
     assert_int_equal(fakes.heaps[0].n_mempool_trims, 0);
