@@ -172,28 +172,20 @@ static bool begin_query(vpmm_stream_handle stream, struct vpmm_proof *proof_out)
     return is_idle;
 }
 
-static CUresult end_query(bool is_idle, const struct vpmm_proof *proof, CUresult result)
-{
-    return !is_idle && result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : over(proof, false, result);
-}
+#define QUERIES(name, null_stream)                                                                 \
+    CUresult vpmm_wrap_##name(CUstream stream)                                                     \
+    {                                                                                              \
+        struct vpmm_proof proof;                                                                   \
+        if (is_quiet())                                                                            \
+            return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, stream);                           \
+        bool is_idle = begin_query(vpmm_stream_of(stream, null_stream), &proof);                   \
+        CUresult result = VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, stream);                    \
+        return !is_idle && result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY                           \
+                                                  : over(&proof, false, result);                   \
+    }
 
-CUresult vpmm_wrap_cuStreamQuery(CUstream stream)
-{
-    struct vpmm_proof proof;
-    if (is_quiet())
-        return VPMM_ORIGINAL(cuStreamQuery, stream);
-    bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_LEGACY), &proof);
-    return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery, stream));
-}
-
-CUresult vpmm_wrap_cuStreamQuery_ptsz(CUstream stream)
-{
-    struct vpmm_proof proof;
-    if (is_quiet())
-        return VPMM_ORIGINAL(cuStreamQuery_ptsz, stream);
-    bool is_idle = begin_query(vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD), &proof);
-    return end_query(is_idle, &proof, VPMM_ORIGINAL(cuStreamQuery_ptsz, stream));
-}
+QUERIES(cuStreamQuery, VPMM_STREAM_LEGACY)
+QUERIES(cuStreamQuery_ptsz, VPMM_STREAM_PER_THREAD)
 
 /* ---- events ---- */
 

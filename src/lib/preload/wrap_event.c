@@ -104,24 +104,19 @@ static VPMM_INLINE CUresult waited(CUevent event, vpmm_stream_handle stream,
     return result;
 }
 
-CUresult vpmm_wrap_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
-{
-    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_LEGACY);
-    struct vpmm_event_points points;
-    if (!waiting(event, &points))
-        return VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags);
-    return waited(event, handle, &points, VPMM_ORIGINAL(cuStreamWaitEvent, stream, event, flags));
-}
+#define WAITS(name, null_stream)                                                                   \
+    CUresult vpmm_wrap_##name(CUstream stream, CUevent event, unsigned flags)                      \
+    {                                                                                              \
+        vpmm_stream_handle handle = vpmm_stream_of(stream, null_stream);                           \
+        struct vpmm_event_points points;                                                           \
+        if (!waiting(event, &points))                                                              \
+            return VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, stream, event, flags);             \
+        return waited(event, handle, &points,                                                      \
+                      VPMM_ORIGINAL_AT(VPMM_API_##name, name##_fn, stream, event, flags));         \
+    }
 
-CUresult vpmm_wrap_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
-{
-    vpmm_stream_handle handle = vpmm_stream_of(stream, VPMM_STREAM_PER_THREAD);
-    struct vpmm_event_points points;
-    if (!waiting(event, &points))
-        return VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags);
-    return waited(event, handle, &points,
-                  VPMM_ORIGINAL(cuStreamWaitEvent_ptsz, stream, event, flags));
-}
+WAITS(cuStreamWaitEvent, VPMM_STREAM_LEGACY)
+WAITS(cuStreamWaitEvent_ptsz, VPMM_STREAM_PER_THREAD)
 
 /* ---- what ends what is known of an event ---- */
 
