@@ -4,9 +4,7 @@
 #include "driver/cuda.h"
 
 #include "base/lock.h"
-#include "driver/cuda_host.h"
-#include "driver/cuda_memory.h"
-#include "driver/cuda_order.h"
+#include "driver/cuda_internal.h"
 
 #include <assert.h>
 #include <string.h>

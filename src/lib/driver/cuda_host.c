@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of the seam on streams of our own, copies and host memory. Must not wait for a
  * copy: whoever queues one orders it by events. */
-#include "driver/cuda_host.h"
-
-#include "driver/cuda_order.h"
+#include "driver/cuda_internal.h"
 
 /* Names that headers before CUDA 12.2 lack. */
 enum {
@@ -16,12 +14,9 @@ static enum vpmm_status stream_create(void *self, vpmm_context_handle context,
                                       vpmm_stream_handle *stream_out)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
     CUstream stream = NULL;
-    status = vpmm_cuda_status(cuda->real_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (!status)
         *stream_out = (vpmm_stream_handle)stream;
     return status;
@@ -53,12 +48,9 @@ static enum vpmm_status copy_in(void *self, vpmm_context_handle context, uint64_
                                 const void *from, uint64_t bytes, vpmm_stream_handle stream)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
-    status =
-        vpmm_cuda_status(cuda->real_cuMemcpyHtoDAsync_v2(address, from, bytes, (CUstream)stream));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context,
+                 cuda->real_cuMemcpyHtoDAsync_v2(address, from, bytes, (CUstream)stream));
     return status;
 }
 
@@ -95,11 +87,8 @@ static enum vpmm_status host_register(void *self, vpmm_context_handle context, v
 static enum vpmm_status host_unregister(void *self, vpmm_context_handle context, void *memory)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
-    status = vpmm_cuda_status(cuda->real_cuMemHostUnregister(memory));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuMemHostUnregister(memory));
     return status;
 }
 
@@ -108,11 +97,9 @@ static enum vpmm_status host_alloc(void *self, vpmm_context_handle context, uint
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     void *memory = NULL;
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
-    status = vpmm_cuda_status(cuda->real_cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context,
+                 cuda->real_cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
     if (!status)
         *memory_out = memory;
     return status;
@@ -121,11 +108,8 @@ static enum vpmm_status host_alloc(void *self, vpmm_context_handle context, uint
 static enum vpmm_status host_free(void *self, vpmm_context_handle context, void *memory)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
-    status = vpmm_cuda_status(cuda->real_cuMemFreeHost(memory));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuMemFreeHost(memory));
     return status;
 }
 

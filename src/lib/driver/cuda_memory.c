@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of the seam on devices, address space and extents. Must not remember anything from
  * one call to the next. */
-#include "driver/cuda_memory.h"
-
-#include "driver/cuda.h"
+#include "driver/cuda_internal.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -52,7 +50,6 @@ static enum vpmm_status device_facts(void *self, int device, struct vpmm_device_
         if (status)
             return status;
         facts.granularity_bytes = granularity;
-        facts.has_rdma = properties.allocFlags.gpuDirectRDMACapable;
         facts.can_export = properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
     }
     *facts_out = facts;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of the seam on contexts, streams and events. Must not ask a capturing stream for
  * its id, because that ends the capture. */
-#include "driver/cuda_order.h"
+#include "driver/cuda_internal.h"
 
 static enum vpmm_status context_current(void *self, vpmm_context_handle *context_out)
 {
@@ -18,12 +18,9 @@ static enum vpmm_status context_current(void *self, vpmm_context_handle *context
 static enum vpmm_status context_device(void *self, vpmm_context_handle context, int *device_out)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
     CUdevice device = 0;
-    status = vpmm_cuda_status(cuda->real_cuCtxGetDevice(&device));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuCtxGetDevice(&device));
     if (!status)
         *device_out = device;
     return status;
@@ -45,11 +42,8 @@ static enum vpmm_status context_id(void *self, vpmm_context_handle context, uint
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
-    status = vpmm_cuda_status(cuda->real_cuCtxSynchronize());
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuCtxSynchronize());
     return status;
 }
 
@@ -130,12 +124,9 @@ static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_
 enum vpmm_status vpmm_cuda_event_create(const struct vpmm_cuda *cuda, vpmm_context_handle context,
                                         unsigned flags, vpmm_event_handle *event_out)
 {
-    enum vpmm_status status = vpmm_cuda_enter(cuda, context);
-    if (status)
-        return status;
     CUevent event = NULL;
-    status = vpmm_cuda_status(cuda->real_cuEventCreate(&event, flags));
-    vpmm_cuda_leave(cuda);
+    enum vpmm_status status;
+    VPMM_CUDA_IN(status, cuda, context, cuda->real_cuEventCreate(&event, flags));
     if (!status)
         *event_out = (vpmm_event_handle)event;
     return status;

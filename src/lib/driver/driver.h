@@ -38,7 +38,6 @@ struct vpmm_device_facts {
     uint64_t total_bytes;
     uint64_t granularity_bytes; /* of physical memory: extents and mappings are multiples of it */
     bool has_vmm;               /* virtual memory management is supported */
-    bool has_rdma;              /* memory can be made registrable with network cards */
     bool can_export;            /* extents are made so that other processes can import them */
 };
 
