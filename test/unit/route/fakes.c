@@ -20,7 +20,7 @@ void fakes_reset(void)
     memset(&fakes, 0, sizeof fakes);
     for (int i = 0; i < FAKE_DEVICES; i++) {
         fakes.facts[i] =
-            (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false, true};
+            (struct vpmm_device_facts){FAKE_DEVICE_BYTES, FAKE_GRANULARITY, true, false};
         fakes.contexts[i] = (struct vpmm_context){(uint64_t)(10 + i), i, false};
         fakes.heaps[i].base = FAKE_ROOT_BYTES * (uint64_t)(i + 1);
         fakes.heaps[i].state = VPMM_REGION_LIVE;
