@@ -30,7 +30,7 @@ MAY_INCLUDE = {
 # The headers of a folder that others may see; base is all facade.
 FACADES = {
     "driver": ["driver.h", "cuda.h"],
-    "pool": ["pool.h", "pool_cache.h", "pool_export.h", "surplus.h"],
+    "pool": ["pool.h", "pool_cache.h", "pool_export.h"],
     "order": ["order.h", "order_program.h"],
     "heap": ["heap.h", "heap_parts.h"],
     "small": ["small.h"],

@@ -3,7 +3,6 @@
  * A caller with a clock ends one slot of the window after another and asks for slices. Nobody waits
  * for a slice longer than for one driver call. Must not make that call under the lock. */
 #include "heap/heap_internal.h"
-#include "pool/surplus.h"
 
 /* Less than this is not worth a driver call. */
 #define SURPLUS_BYTES_MIN ((uint64_t)64 << 20)

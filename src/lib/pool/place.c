@@ -2,7 +2,6 @@
 /* Chooses for a stitch which extents move, what is created, and at which hole. Must not change a
  * region: plan.c does, once nothing can fail any more. */
 #include "pool/plan.h"
-#include "pool/surplus.h"
 
 #include <string.h>
 

@@ -265,6 +265,14 @@ uint64_t vpmm_pool_other_pages(const struct vpmm_pool *pool);
 
 /* ---- giving back ---- */
 
+/* A page is *needed* while it is live, in a front cache, or free and pending. The pages needed now,
+ * and the most that were needed since the last restart or since the pool was made. Lost and
+ * withheld pages are not counted. */
+uint64_t vpmm_pool_need_pages(const struct vpmm_pool *pool);
+uint64_t vpmm_pool_need_pages_high(const struct vpmm_pool *pool);
+/* The highest need starts again from the present one. */
+void vpmm_pool_need_restart(struct vpmm_pool *pool);
+
 /* A range that the caller unmaps with one driver call; of an extent, it releases the handle before.
  */
 struct vpmm_removal {

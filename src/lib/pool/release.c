@@ -2,7 +2,6 @@
 /* Picks what goes back to the device: zombies to unmap, and extents to release. Must not release an
  * extent that is mapped at another address as well. */
 #include "pool/pool_internal.h"
-#include "pool/surplus.h"
 
 #include <assert.h>
 
