@@ -14,6 +14,14 @@ struct vpmm_pool_share {
     vpmm_atomic64 cached_pages;
 };
 void vpmm_pool_add_share(struct vpmm_pool *pool, struct vpmm_pool_share *share);
+
+/* Of all of them. */
+struct vpmm_share_sum {
+    uint64_t cached_pages, live_bytes;
+};
+/* Any thread. */
+void vpmm_shares_sum(const struct vpmm_pool *pool, struct vpmm_share_sum *sum_out);
+
 /* Any thread: its part of vpmm_pool_mempool_bytes. */
 static inline uint64_t vpmm_share_mempool_part(const struct vpmm_pool_share *share,
                                                uint32_t mempool)

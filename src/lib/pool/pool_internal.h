@@ -15,7 +15,6 @@
 #include "pool/pool_export.h"
 #include "pool/pool_policy.h"
 #include "pool/pool.h"
-#include "pool/share.h"
 #include "pool/tally.h"
 
 /* In the running totals a cached region counts as live; what its cache adds corrects that. */
