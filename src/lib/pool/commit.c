@@ -98,7 +98,6 @@ void vpmm_pool_fix_extent(struct vpmm_pool *pool, struct vpmm_plan *plan, uint32
     assert(step < plan->n_steps && plan->steps[step].kind == VPMM_STEP_MOVE);
     vpmm_harvest_unlist(pool, draft->extents[step]);
     vpmm_extent_record(pool, draft->extents[step])->is_fixed = 1;
-    pool->fixed_extents++;
 }
 
 void vpmm_pool_abandon(struct vpmm_pool *pool, struct vpmm_plan *plan, uint64_t stuck_pages)

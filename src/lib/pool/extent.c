@@ -72,7 +72,6 @@ static void destroy(struct vpmm_pool *pool, struct vpmm_root *root, uint64_t pag
     uint32_t number = root->extent_at[page];
     uint64_t pages = vpmm_extent_record(pool, number)->pages;
     assert(vpmm_extent_record(pool, number)->mappings == 1);
-    pool->fixed_extents -= vpmm_extent_record(pool, number)->is_fixed;
     vpmm_harvest_unlist(pool, number);
     drop_entry(pool, root, page);
     pool->slab_pages -= root->is_of_slabs ? pages : 0;

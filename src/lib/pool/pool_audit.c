@@ -9,7 +9,7 @@
 /* Sums over what was met, to be compared with the running totals. */
 struct sums {
     uint64_t pages[VPMM_REGION_STATES];
-    uint64_t live_bytes, n_regions, mappings, homes, held_pages, fixed;
+    uint64_t live_bytes, n_regions, mappings, homes, held_pages;
     uint64_t mempool_bytes[VPMM_MEMPOOLS], other_pages;
     uint64_t pending, complete, holes, zombies; /* regions that belong into each index */
     uint64_t cached_pages, waiting_pages, arrivals;
@@ -241,7 +241,6 @@ static const char *check_homes(const struct vpmm_pool *pool, const struct vpmm_r
         sums->homes++;
         sums->held_pages += extent->pages;
         sums->slab_pages += root->is_of_slabs ? extent->pages : 0;
-        sums->fixed += extent->is_fixed;
         sums->n_listed += extent->is_listed;
         if (extent->is_picked)
             return "an extent is still marked by a request that has ended";
@@ -349,7 +348,7 @@ static const char *check_totals(const struct vpmm_pool *pool, const struct sums 
     if (sums->homes != vpmm_atomic_load(&counters->extents) ||
         sums->held_pages != vpmm_atomic_load(&counters->held_pages) ||
         sums->mappings != vpmm_atomic_load(&counters->mappings) ||
-        sums->fixed != pool->fixed_extents || sums->whole_pages != pool->whole_pages)
+        sums->whole_pages != pool->whole_pages)
         return "the running totals of extents are not the sums over them";
     if (sums->slab_pages != pool->slab_pages || sums->slab_free_pages != pool->slab_free_pages)
         return "what lies in slab roots is not the sum over it";

@@ -127,7 +127,6 @@ struct vpmm_pool {
     uint64_t last_age;
     uint64_t planned_mappings, planned_pages; /* that plans under way are to add */
     uint64_t held_pages_max;
-    uint64_t fixed_extents;
     uint32_t spare_regions, spare_extents; /* records that plans under way hold in reserve */
 };
 
