@@ -16,11 +16,9 @@ static enum vpmm_status record(struct vpmm_order *order, const struct vpmm_strea
     struct vpmm_context *context = stream->context;
     enum vpmm_status status = VPMM_NOT_READY;
     assert(vpmm_lock_none_held());
-    if (vpmm_context_mark_begin(context)) {
+    if (vpmm_context_mark_begin(context))
         status =
             driver->event_record(driver->self, vpmm_event_at(order, event)->handle, stream->handle);
-        vpmm_atomic_add(&order->n_records, status == VPMM_OK);
-    }
     bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_context_mark_end(order, context);
     if (is_lost) {

@@ -82,8 +82,6 @@ void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals 
         .events = vpmm_atomic_load(&order->n_events),
         .fences = vpmm_atomic_load(&order->n_fences),
         .contexts = vpmm_atomic_load(&order->n_contexts),
-        .records = vpmm_atomic_load(&order->n_records),
-        .queries = vpmm_atomic_load(&order->n_queries),
     };
 }
 

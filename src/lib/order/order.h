@@ -308,10 +308,9 @@ struct vpmm_fence_facts {
 void vpmm_order_facts(const struct vpmm_order *order, vpmm_fence fence,
                       struct vpmm_fence_facts *facts_out);
 
-/* How many events exist, how many fences are in the table and how many records were made: for
- * statistics and tests. */
+/* How many events exist, fences are in the table and contexts were met: for tests. */
 struct vpmm_order_totals {
-    uint64_t events, fences, contexts, records, queries;
+    uint64_t events, fences, contexts;
 };
 void vpmm_order_totals(const struct vpmm_order *order, struct vpmm_order_totals *totals_out);
 

@@ -164,7 +164,7 @@ struct vpmm_order {
     vpmm_atomic32 n_closing;          /* beginnings of captures under way */
     uint32_t n_recorders;             /* records under way that a capture excludes */
     struct vpmm_far_memos *far_memos; /* see memo.c */
-    vpmm_atomic64 n_threads, n_events, n_fences, n_records, n_queries, n_collections;
+    vpmm_atomic64 n_threads, n_events, n_fences, n_collections;
     vpmm_atomic64 n_fences_tidied; /* from so many on it is time to poll */
 };
 

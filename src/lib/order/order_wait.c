@@ -34,7 +34,6 @@ enum vpmm_status vpmm_fence_observe(struct vpmm_order *order, vpmm_fence fence,
     context->n_waiting += waits;
     vpmm_lock_give(&order->lock);
     assert(vpmm_lock_none_held());
-    vpmm_atomic_add(&order->n_queries, 1);
     enum vpmm_status status = operation(order->driver->self, handle);
     bool is_lost = vpmm_context_is_lost(order, context, status);
     vpmm_lock_take(&order->lock);

@@ -215,7 +215,6 @@ static enum vpmm_status finish(struct vpmm_order *order, const struct attempt *a
     vpmm_lock_take(&order->lock);
     order->n_recorders -= is_gated(attempt);
     vpmm_context_calm(order, context);
-    vpmm_atomic_add(&order->n_records, status == VPMM_OK);
     /* A capture that began since may even have ended since. */
     if (!status && can_be_captured(attempt) && order->n_begins != attempt->n_begins)
         status = VPMM_CAPTURED;
