@@ -32,7 +32,7 @@ NO_VARIABLES = (".data.rel.ro", ".init_array", ".fini_array")
 # count as the plain ones.
 POOL_CALLS = {"memcpy", "memset", "memmove", "memcmp", "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
               "__popcountdi2"}
-BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system)")
+BASE_NOT_FOR_POOL = re.compile(r"^vpmm_(?:lock_|memory_system|now_)")
 # Folders of the command, which is no part of the library: it looks names up as any program does.
 COMMAND_FOLDERS = ("src/tools/",)
 # What no other source of the library uses, and why it is there all the same.

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "base/write.h"
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/text.h"
 
@@ -75,18 +76,11 @@ void vpmm_shield_lower(struct vpmm_shield *shield)
 
 /* ---- writing ---- */
 
-static uint64_t now_ms(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* False: it takes nothing until then. */
 static _Bool wait_for_room(int fd, uint64_t end_ms)
 {
     for (;;) {
-        uint64_t now = now_ms();
+        uint64_t now = vpmm_now_ms();
         struct pollfd one = {.fd = fd, .events = POLLOUT};
         int answer = poll(&one, 1, now < end_ms ? (int)(end_ms - now) : 0);
         if (answer >= 0)
@@ -153,13 +147,13 @@ static _Bool may_try_again(ssize_t written, uint64_t end_ms)
     if (errno == EINTR)
         return 1;
     (void)poll(NULL, 0, 1);
-    return now_ms() < end_ms;
+    return vpmm_now_ms() < end_ms;
 }
 
 static _Bool write_pieces(int fd, mode_t mode, const char *at, size_t n_left, size_t n_most,
                           unsigned patience_ms)
 {
-    uint64_t end_ms = now_ms() + patience_ms;
+    uint64_t end_ms = vpmm_now_ms() + patience_ms;
     while (n_left > 0) {
         union {
             const char *read;
@@ -172,7 +166,7 @@ static _Bool write_pieces(int fd, mode_t mode, const char *at, size_t n_left, si
         if (written > 0) {
             at += written;
             n_left -= (size_t)written;
-            end_ms = now_ms() + patience_ms;
+            end_ms = vpmm_now_ms() + patience_ms;
         } else if (!may_try_again(written, end_ms)) {
             return 0;
         }

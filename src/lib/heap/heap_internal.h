@@ -7,6 +7,7 @@
 #define VPMM_HEAP_INTERNAL_H
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "heap/heap_cache.h"
 #include "heap/habit.h"
@@ -257,7 +258,6 @@ static inline uint32_t vpmm_mempool_number(const struct vpmm_request *request)
 
 /* ---- heap_wait.c ---- */
 
-uint64_t vpmm_now_ms(void);
 /* Lets others run for a moment. */
 void vpmm_pause(void);
 

@@ -10,13 +10,6 @@
  */
 #define PAUSE_NS 100000
 
-uint64_t vpmm_now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void vpmm_pause(void)
 {
     (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);

@@ -179,7 +179,7 @@ static bool take_appeal(const struct vpmm_appeals *appeals, struct vpmm_appeal *
 
 static void sleep_until(uint64_t deadline_ms)
 {
-    uint64_t now_ms = vpmm_ipc_now_ms();
+    uint64_t now_ms = vpmm_now_ms();
     uint64_t ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
     struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
     (void)nanosleep(&left, NULL);
@@ -188,7 +188,7 @@ static void sleep_until(uint64_t deadline_ms)
 bool vpmm_appeals_wait(struct vpmm_appeals *appeals, uint64_t timeout_ms,
                        struct vpmm_appeal *appeal_out)
 {
-    uint64_t deadline_ms = vpmm_ipc_now_ms() + timeout_ms;
+    uint64_t deadline_ms = vpmm_now_ms() + timeout_ms;
     struct pollfd waited = {.fd = appeals->socket, .events = POLLIN};
     if (!is_ours(appeals)) {
         appeals->is_open = false;
@@ -261,8 +261,8 @@ static uint64_t add_answers(int socket, uint32_t user_id, uint64_t number, unsig
 {
     uint64_t sum = 0;
     unsigned n_heard = 0;
-    for (uint64_t now_ms = vpmm_ipc_now_ms(); n_asked > 0 && now_ms < deadline_ms;
-         now_ms = vpmm_ipc_now_ms()) {
+    for (uint64_t now_ms = vpmm_now_ms(); n_asked > 0 && now_ms < deadline_ms;
+         now_ms = vpmm_now_ms()) {
         struct pollfd waited = {.fd = socket, .events = POLLIN};
         struct sockaddr_un from;
         socklen_t from_bytes;
@@ -286,7 +286,7 @@ uint64_t vpmm_appeals_ask(uint32_t user_id, const unsigned char uuid[VPMM_UUID_B
 {
     struct message message = {.magic = MAGIC, .bytes = bytes};
     struct sockaddr_un nameless = {.sun_family = AF_UNIX};
-    uint64_t deadline_ms = vpmm_ipc_now_ms() + timeout_ms;
+    uint64_t deadline_ms = vpmm_now_ms() + timeout_ms;
     if (user_id == overflow_user_id() || getrandom(&message.number, sizeof message.number,
                                                    GRND_NONBLOCK) != (ssize_t)sizeof message.number)
         return 0;

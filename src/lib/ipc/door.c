@@ -69,7 +69,7 @@ static void let_in(struct vpmm_ipc *ipc, int socket)
         caller = oldest(server);
         drop(caller);
     }
-    *caller = (struct vpmm_ipc_caller){true, socket, vpmm_ipc_now_ms()};
+    *caller = (struct vpmm_ipc_caller){true, socket, vpmm_now_ms()};
 }
 
 /* Where descriptors are short, those of callers go first. */
@@ -106,7 +106,7 @@ void vpmm_ipc_caller_hear(struct vpmm_ipc *ipc, uint32_t number)
 
 int vpmm_ipc_callers_expire(struct vpmm_ipc_server *server)
 {
-    uint64_t now_ms = vpmm_ipc_now_ms();
+    uint64_t now_ms = vpmm_now_ms();
     struct vpmm_ipc_caller *caller;
     while ((caller = oldest(server)) != NULL) {
         uint64_t silent_ms = now_ms - caller->since_ms;

@@ -48,7 +48,7 @@ static enum vpmm_status lease_and_map(struct vpmm_ipc *ipc, const struct vpmm_ip
                                       struct vpmm_ipc_mapping *mapping_out, uint64_t *start_out)
 {
     uint32_t peer;
-    uint64_t deadline_ms = vpmm_ipc_now_ms() + VPMM_IPC_WAIT_MS;
+    uint64_t deadline_ms = vpmm_now_ms() + VPMM_IPC_WAIT_MS;
     struct vpmm_ipc_reply lease;
     enum vpmm_status status = vpmm_ipc_peer_lease(ipc, name, deadline_ms, &peer, &lease);
     if (status)

@@ -11,17 +11,9 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BACKLOG 64
-
-uint64_t vpmm_ipc_now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* The abstract name begins with a zero byte; its length counts. */
 static socklen_t name_socket(uint32_t process, uint32_t door, struct sockaddr_un *address)
@@ -48,7 +40,7 @@ int vpmm_ipc_listen(uint32_t process, uint32_t door)
 
 static uint64_t left_ms(uint64_t deadline_ms)
 {
-    uint64_t now_ms = vpmm_ipc_now_ms();
+    uint64_t now_ms = vpmm_now_ms();
     return deadline_ms > now_ms ? deadline_ms - now_ms : 0;
 }
 

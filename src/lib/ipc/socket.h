@@ -4,10 +4,8 @@
 #ifndef VPMM_IPC_SOCKET_H
 #define VPMM_IPC_SOCKET_H
 
+#include "base/clock.h"
 #include "ipc/protocol.h"
-
-/* Milliseconds of a clock that only goes forward. */
-uint64_t vpmm_ipc_now_ms(void);
 
 /* A socket under the name that process and door make, not blocking; -1. */
 int vpmm_ipc_listen(uint32_t process, uint32_t door);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "preload/idle.h"
 
+#include "base/clock.h"
 #include "preload/entry.h"
 #include "preload/neighbour.h"
 
@@ -52,13 +53,6 @@ struct agenda {
     struct vpmm_appeal appeal;
 };
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static uint64_t share(uint64_t ms, unsigned n)
 {
     return ms ? (ms >= n ? ms / n : 1) : NEVER;
@@ -72,13 +66,13 @@ static uint64_t less(uint64_t a, uint64_t b)
 /* Sleeps for `ms`, or until another process asks. The milliseconds that were slept. */
 static uint64_t sleep_or_be_asked(struct vpmm_idler *idler, struct agenda *agenda, uint64_t ms)
 {
-    uint64_t begin_ms = idler->appeals.is_open ? now_ms() : 0;
+    uint64_t begin_ms = idler->appeals.is_open ? vpmm_now_ms() : 0;
     agenda->is_asked = false;
     if (!idler->appeals.is_open)
         sleep_ms(ms);
     else
         agenda->is_asked = vpmm_appeals_wait(&idler->appeals, ms, &agenda->appeal);
-    return agenda->is_asked ? less(now_ms() - begin_ms, ms) : ms;
+    return agenda->is_asked ? less(vpmm_now_ms() - begin_ms, ms) : ms;
 }
 
 /* Sleeps until the next thing is due. */

@@ -3,10 +3,10 @@
  * once in the pause between two appeals. */
 #include "preload/neighbour.h"
 
+#include "base/clock.h"
 #include "preload/original.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef CUresult uuid_fn(CUuuid *uuid, CUdevice device);
@@ -26,18 +26,11 @@ static bool find_uuid(int device, unsigned char uuid_out[VPMM_UUID_BYTES])
     return true;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 bool vpmm_neighbours_ask(void *self, int device, uint64_t bytes)
 {
     struct vpmm_asker *asker = self;
     unsigned char uuid[VPMM_UUID_BYTES];
-    uint64_t now = now_ms();
+    uint64_t now = vpmm_now_ms();
     uint64_t next_ms = vpmm_atomic_load(&asker->next_ms);
     if (now < next_ms || !vpmm_atomic_swap_if(&asker->next_ms, &next_ms, now + VPMM_ASK_PAUSE_MS))
         return false;

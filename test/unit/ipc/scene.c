@@ -100,7 +100,7 @@ int connect_by_hand(void)
 {
     struct vpmm_ipc_name name;
     assert_true(vpmm_ipc_name_read(handle, &name));
-    int socket = vpmm_ipc_connect(name.process, name.door, vpmm_ipc_now_ms() + 10000);
+    int socket = vpmm_ipc_connect(name.process, name.door, vpmm_now_ms() + 10000);
     assert_true(socket >= 0);
     return socket;
 }
@@ -122,9 +122,8 @@ enum vpmm_status receive_status(int socket, size_t n_expected)
     struct vpmm_ipc_reply reply;
     int descriptors[VPMM_IPC_CHUNK];
     size_t n;
-    assert_int_equal(
-        vpmm_ipc_receive_reply(socket, vpmm_ipc_now_ms() + 10000, &reply, descriptors, &n),
-        VPMM_OK);
+    assert_int_equal(vpmm_ipc_receive_reply(socket, vpmm_now_ms() + 10000, &reply, descriptors, &n),
+                     VPMM_OK);
     assert_int_equal(n, n_expected);
     for (size_t i = 0; i < n; i++)
         (void)close(descriptors[i]);
@@ -148,9 +147,9 @@ void expect_end(int socket)
 
 void end_when(vpmm_atomic64 *count, uint64_t wanted)
 {
-    uint64_t end_ms = vpmm_ipc_now_ms() + 60000;
+    uint64_t end_ms = vpmm_now_ms() + 60000;
     while (vpmm_atomic_load(count) != wanted)
-        assert_true(vpmm_ipc_now_ms() < end_ms);
+        assert_true(vpmm_now_ms() < end_ms);
 }
 
 int scene_set_up(void **state)

@@ -63,9 +63,9 @@ static void answers_are_added(void **state)
 {
     (void)state;
     struct listener first = listen_and_answer(300), second = listen_and_answer(40);
-    uint64_t begin_ms = vpmm_ipc_now_ms();
+    uint64_t begin_ms = vpmm_now_ms();
     assert_int_equal(vpmm_appeals_ask(geteuid(), uuid, 1000, LONG_MS), 340);
-    assert_true(vpmm_ipc_now_ms() - begin_ms < LONG_MS);
+    assert_true(vpmm_now_ms() - begin_ms < LONG_MS);
     expect_end(&first);
     expect_end(&second);
 }
@@ -73,9 +73,9 @@ static void answers_are_added(void **state)
 static void nobody_is_waited_for_where_nobody_listens(void **state)
 {
     (void)state;
-    uint64_t begin_ms = vpmm_ipc_now_ms();
+    uint64_t begin_ms = vpmm_now_ms();
     assert_int_equal(vpmm_appeals_ask(4000000001u, uuid, 1000, LONG_MS), 0);
-    assert_true(vpmm_ipc_now_ms() - begin_ms < LONG_MS);
+    assert_true(vpmm_now_ms() - begin_ms < LONG_MS);
 }
 
 static void who_does_not_answer_is_not_waited_for_long(void **state)
@@ -112,9 +112,9 @@ static void strangers_are_not_heard(void **state)
     struct vpmm_appeal appeal;
     assert_true(vpmm_appeals_open(&appeals, 4000000002u));
     let_child(ask_as_stranger, NULL);
-    uint64_t begin_ms = vpmm_ipc_now_ms();
+    uint64_t begin_ms = vpmm_now_ms();
     assert_false(vpmm_appeals_wait(&appeals, SHORT_MS, &appeal));
-    assert_true(vpmm_ipc_now_ms() - begin_ms >= SHORT_MS);
+    assert_true(vpmm_now_ms() - begin_ms >= SHORT_MS);
     vpmm_appeals_close(&appeals);
 }
 

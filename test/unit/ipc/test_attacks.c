@@ -97,9 +97,9 @@ static void another_versions_messages_are_refused(void **state)
 
 static uint64_t open_and_close(void)
 {
-    uint64_t address, begin_ms = vpmm_ipc_now_ms();
+    uint64_t address, begin_ms = vpmm_now_ms();
     assert_int_equal(vpmm_ipc_open(importer, handle, &opener, &address), VPMM_OK);
-    uint64_t took_ms = vpmm_ipc_now_ms() - begin_ms;
+    uint64_t took_ms = vpmm_now_ms() - begin_ms;
     assert_int_equal(vpmm_ipc_close(importer, address, wait_for_work, NULL), VPMM_OK);
     return took_ms;
 }
@@ -134,9 +134,9 @@ static void who_is_silent_is_dropped_in_the_end(void **state)
     struct vpmm_ipc_request request = make_lease();
     send_request(rightful, &request);
     assert_int_equal(receive_status(rightful, 0), VPMM_OK);
-    uint64_t begin_ms = vpmm_ipc_now_ms();
+    uint64_t begin_ms = vpmm_now_ms();
     expect_end(silent);
-    printf("silent for %u ms\n", (unsigned)(vpmm_ipc_now_ms() - begin_ms));
+    printf("silent for %u ms\n", (unsigned)(vpmm_now_ms() - begin_ms));
     assert_false(has_ended(rightful));
     (void)close(silent);
     (void)close(rightful);
@@ -155,7 +155,7 @@ static void *harass(void *self)
     (void)self;
     guess.seal[0] ^= 1;
     for (unsigned i = 0; !atomic_load(&is_over); i++) {
-        int socket = vpmm_ipc_connect(name.process, name.door, vpmm_ipc_now_ms() + 10000);
+        int socket = vpmm_ipc_connect(name.process, name.door, vpmm_now_ms() + 10000);
         if (socket < 0)
             continue;
         if (i % 3 == 1)
@@ -174,7 +174,7 @@ static void a_storm_of_connections_keeps_nobody_out(void **state)
     (void)state;
     pthread_t thread;
     uint64_t longest_ms = 0;
-    uint64_t begin_ms = vpmm_ipc_now_ms();
+    uint64_t begin_ms = vpmm_now_ms();
     atomic_store(&is_over, false);
     assert_int_equal(pthread_create(&thread, NULL, harass, NULL), 0);
     for (unsigned i = 0; i < OPENINGS || atomic_load(&n_hostile) < GUESSES; i++) {
@@ -184,7 +184,7 @@ static void a_storm_of_connections_keeps_nobody_out(void **state)
     atomic_store(&is_over, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
     printf("%u hostile connections in %u ms; the longest opening %u ms\n", atomic_load(&n_hostile),
-           (unsigned)(vpmm_ipc_now_ms() - begin_ms), (unsigned)longest_ms);
+           (unsigned)(vpmm_now_ms() - begin_ms), (unsigned)longest_ms);
 }
 
 #define DROPPED 3u

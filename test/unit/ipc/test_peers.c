@@ -138,7 +138,7 @@ static int lease_and_leave(const struct vpmm_ipc_request *request, bool waits)
     struct vpmm_ipc_reply reply;
     int descriptors[VPMM_IPC_CHUNK];
     size_t n;
-    uint64_t deadline_ms = vpmm_ipc_now_ms() + 10000;
+    uint64_t deadline_ms = vpmm_now_ms() + 10000;
     (void)vpmm_ipc_name_read(handle, &name);
     int socket = vpmm_ipc_connect(name.process, name.door, deadline_ms);
     return vpmm_ipc_send(socket, request, sizeof *request, NULL, 0) &&

@@ -126,7 +126,7 @@ static void a_wish_that_has_no_room_loses_no_connection(void **state)
     size_t n;
     close_unheard();
     assert_int_equal(
-        vpmm_ipc_peer_ask(importer, 0, &request, vpmm_ipc_now_ms() + 20, &reply, descriptors, &n),
+        vpmm_ipc_peer_ask(importer, 0, &request, vpmm_now_ms() + 20, &reply, descriptors, &n),
         VPMM_NOT_READY);
     set_room(ROOM);
     assert_int_equal(vpmm_ipc_close(importer, 1, wait_for_work, NULL), VPMM_NOT_FOUND);
