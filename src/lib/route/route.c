@@ -111,9 +111,8 @@ static enum vpmm_route decide(struct vpmm_router *router, const struct vpmm_rout
         .peers_possible = !vpmm_atomic_load(&router->is_unconnected),
         .emulates_ipc = router->config->ipc,
         .threshold_bytes = vpmm_atomic_load(&router->small_bytes),
-        .is_disabled = router->config->disable || !router->config->active,
     };
-    if (question.is_disabled || question.bytes < question.threshold_bytes)
+    if (question.bytes < question.threshold_bytes)
         return vpmm_route_decide(&question);
     enum vpmm_status status = identify(router, request, caller);
     question.has_context = status != VPMM_NO_CONTEXT;

@@ -166,18 +166,6 @@ static void small_requests_ask_nobody_once_a_device_is_known(void **state)
     assert_int_equal(sync_malloc(FAKE_GRANULARITY), VPMM_ROUTE_OTHER);
 }
 
-static void disabled_asks_nobody(void **state)
-{
-    (void)state;
-    fixture.config.disable = true;
-    fakes.context_status = VPMM_BROKEN;
-    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_DISABLED);
-    fixture.config.disable = false;
-    fixture.config.active = false;
-    assert_int_equal(sync_malloc(4 * MIB), VPMM_ROUTE_DISABLED);
-    assert_int_equal(fakes.n_facts, 0);
-}
-
 static void a_device_without_vmm_passes_through(void **state)
 {
     (void)state;
@@ -341,7 +329,6 @@ int main(void)
         FIXTURE_TEST(whatever_else_fails_passes_through),
         FIXTURE_TEST(what_the_heap_answers_is_a_reason),
         FIXTURE_TEST(small_requests_ask_nobody_once_a_device_is_known),
-        FIXTURE_TEST(disabled_asks_nobody),
         FIXTURE_TEST(a_device_without_vmm_passes_through),
         FIXTURE_TEST(answers_are_counted_by_kind),
         FIXTURE_TEST(a_refusal_that_nobody_reads_of_walks_no_regions),
