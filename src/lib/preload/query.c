@@ -177,14 +177,6 @@ static void rewrite_mapping(struct vpmm_router *router, const struct block *bloc
         memcpy(value, &base, sizeof base);
 }
 
-/* What the driver says of mapped memory is right for cudaMalloc. */
-static void rewrite_direct(const struct block *block, void *value)
-{
-    int is_capable = 0;
-    if (block->view.owner.is_async)
-        memcpy(value, &is_capable, sizeof is_capable);
-}
-
 /* CU_CTX_SYNC_MEMOPS, which headers before CUDA 12.1 lack. */
 #define CONTEXT_SYNCS 0x80u
 
@@ -248,7 +240,9 @@ static void rewrite(struct vpmm_router *router, const struct block *block,
         rewrite_pool(router, block, value);
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        rewrite_direct(block, value);
+        /* What the driver says of mapped memory is right for cudaMalloc. */
+        if (view->owner.is_async)
+            memset(value, 0, sizeof(int));
         break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
