@@ -56,7 +56,9 @@ def line_of(tree, path, word):
 def intercepted(tree):
     """The names of others that the library is to export, from the one list."""
     text = house.without_comments(tree.read(API))
-    return {"dlsym"} | set(re.findall(r"^VPMM_(?:API|STREAM)\((\w+)", text, re.MULTILINE))
+    both = re.findall(r"^VPMM_(?:API|STREAM)_BOTH\((\w+)", text, re.MULTILINE)
+    names = {f"cu{stem}{spelling}" for stem in both for spelling in ("", "_ptsz")}
+    return {"dlsym"} | names | set(re.findall(r"^VPMM_(?:API|STREAM)\((\w+)", text, re.MULTILINE))
 
 
 def wanted(tree):
