@@ -88,10 +88,10 @@ bool vpmm_heap_fence_free(struct vpmm_heap *heap, const struct vpmm_owner *owner
     return true;
 }
 
-/* The last owner's fence (the region's) still counts unless the new one covers it. Joining needs
- * memory; where there is none, the prior fence is put before a new one instead: on the stream that
- * frees, or, for cudaFree, on the host, where bare CUDA would have waited too. False where that
- * fails as well: nobody knows when the pages may be reused. */
+/* The last owner's fence (the region's) still counts unless the new one covers it. Without a new
+ * one it is the fence. Joining needs memory; where there is none, the prior fence is put before a
+ * new one instead: on the stream that frees, or, for cudaFree, on the host, where bare CUDA would
+ * have waited too. False where that fails as well: nobody knows when the pages may be reused. */
 static bool fence_with_prior(struct vpmm_heap *heap, const struct vpmm_region_view *region,
                              const struct vpmm_stream *stream, vpmm_fence *fence,
                              enum vpmm_status *wait_out)

@@ -219,6 +219,7 @@ static inline void vpmm_mempool_note_hit(const struct vpmm_heap *heap, struct vp
     if (mempool && vpmm_hint_load(&mempool->is_asked))
         (void)vpmm_mempool_note_used(heap, mempool);
 }
+
 /* ---- habits; any thread, no lock ---- */
 
 /* The key of the request's habit, which nobody has looked for yet. */

@@ -173,7 +173,7 @@ static void set_arrival(struct vpmm_pool *pool, uint32_t place, uint32_t number)
     region->size_node.left = place;
 }
 
-/* What all regions of `region`'s kind come to, modulo 2 to the 64. */
+/* The sums over free regions like `region` grow by so much, modulo 2 to the 64. */
 static void change_free(struct vpmm_pool *pool, const struct vpmm_region *region, uint64_t pages)
 {
     vpmm_atomic64 *waiting = &pool->counters.waiting_pages;

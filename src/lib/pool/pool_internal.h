@@ -286,8 +286,8 @@ void vpmm_region_make_busy(struct vpmm_pool *pool, const struct vpmm_span *span)
 
 /* ---- index.c ---- */
 
-/* Into and out of the trees of its state. A free region first becomes an *arrival*: one that is
- * taken, or one with a neighbour, before anybody searches never enters a tree. */
+/* Into and out of the trees of its state. A free region becomes an *arrival* first. If it is taken,
+ * or merged with a neighbour, before the next search, it never enters a tree. */
 void vpmm_index_add(struct vpmm_pool *pool, uint32_t number);
 void vpmm_index_drop(struct vpmm_pool *pool, uint32_t number);
 /* The arrivals enter their trees. Before any search among free regions. */

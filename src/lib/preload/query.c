@@ -318,7 +318,8 @@ CUresult vpmm_wrap_cuPointerSetAttribute(const void *value, CUpointer_attribute 
     }
     if (is_kept)
         return CUDA_SUCCESS;
-    /* What bare CUDA refuses to set for its own blocks it refuses for mapped memory otherwise. */
+    /* Bare CUDA refuses other attributes of its own blocks, with another code than for mapped
+     * memory. */
     if (whose == OUR_BLOCK && !is_sync)
         address = VPMM_NO_ALLOCATION;
     return VPMM_ORIGINAL(cuPointerSetAttribute, value, attribute, named(whose, address));

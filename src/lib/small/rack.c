@@ -71,9 +71,9 @@ static struct vpmm_rack *make(struct vpmm_small *small, bool is_async)
     return rack;
 }
 
-/* Of racks that are all somebody's, so many are looked at in one request. */
+/* Where every rack is somebody's, one request looks at so many of them. */
 #define LOOKED_AT_MAX 64u
-/* So many racks are wanted before all are emptied again for that. */
+/* So many requests find no rack before all racks are emptied again. */
 #define WANTED_MIN 256u
 
 /* With the latch: nothing lies in it, and nothing comes back to it. */

@@ -157,9 +157,9 @@ struct vpmm_small {
     vpmm_atomic32 n_racks;                           /* the first ones exist */
     vpmm_atomic64 async_pages;                       /* of all slabs of cudaMallocAsync */
     uint32_t n_left;
-    uint64_t n_wanted, emptied_at; /* lock: racks when there were too many; then, when all were last
-                                      emptied for one of them */
-    uint32_t last_asked;           /* lock: the last rack that was to be another stream's */
+    uint64_t n_wanted;   /* lock: requests that found no rack that was nobody's */
+    uint64_t emptied_at; /* lock: how many these were when all racks were last emptied */
+    uint32_t last_asked; /* lock: the rack that was looked at last */
     _Atomic(struct vpmm_rack *) buckets[VPMM_RACK_BUCKETS];
     vpmm_atomic32 n_roots;
     struct vpmm_small_root roots[VPMM_SMALL_ROOTS];

@@ -192,6 +192,19 @@ void fixture_audit(struct fixture *fixture)
         fail_msg("audit: %s; %s", broken, fixture_layout(fixture));
 }
 
+uint64_t fixture_device_free_bytes(struct fixture *fixture)
+{
+    size_t free_bytes, total_bytes;
+    assert_int_equal(sim_mem_get_info(fixture->sim, &free_bytes, &total_bytes), CUDA_SUCCESS);
+    return free_bytes;
+}
+
+void fixture_finish(struct fixture *fixture)
+{
+    vpmm_heap_gather(fixture->heap);
+    assert_int_equal(sim_ctx_synchronize(fixture->sim), CUDA_SUCCESS);
+}
+
 struct vpmm_pool_totals fixture_totals(struct fixture *fixture)
 {
     struct vpmm_pool_totals totals;

@@ -59,6 +59,9 @@ enum vpmm_status fixture_try_malloc(struct fixture *fixture, uint64_t pages, CUs
 enum vpmm_status fixture_try_free(struct fixture *fixture, uint64_t address, CUstream stream);
 void fixture_audit(struct fixture *fixture);
 struct vpmm_pool_totals fixture_totals(struct fixture *fixture);
+uint64_t fixture_device_free_bytes(struct fixture *fixture);
+/* All that was freed has its event, and all work is complete. */
+void fixture_finish(struct fixture *fixture);
 
 /* A malloc and its free, as above. */
 void fixture_cycle(struct fixture *fixture, uint64_t pages, CUstream stream);

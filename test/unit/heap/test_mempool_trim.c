@@ -48,11 +48,6 @@ static uint64_t take(struct vpmm_mempool *mempool, uint64_t pages, CUstream stre
     return fixture_malloc(&f, pages, stream);
 }
 
-static uint64_t held(void)
-{
-    return fixture_totals(&f).held_pages;
-}
-
 static uint64_t reserved(struct vpmm_mempool *mempool)
 {
     struct vpmm_mempool_figures figures;
@@ -67,48 +62,34 @@ static uint64_t reserved_high(struct vpmm_mempool *mempool)
     return figures.reserved_high_bytes / f.page_bytes;
 }
 
-/* All that was freed has its event, and all work is complete. */
-static void finish(void)
-{
-    vpmm_heap_gather(f.heap);
-    assert_int_equal(sim_ctx_synchronize(f.sim), CUDA_SUCCESS);
-}
-
-static uint64_t free_bytes_of_device(void)
-{
-    size_t free_bytes, total_bytes;
-    assert_int_equal(sim_mem_get_info(f.sim, &free_bytes, &total_bytes), CUDA_SUCCESS);
-    return free_bytes;
-}
-
 static void trimming_gives_back_to_the_device(void **state)
 {
     (void)state;
     CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
-    uint64_t before = free_bytes_of_device();
+    uint64_t before = fixture_device_free_bytes(&f);
     uint64_t p = take(&one, 8, s);
     uint64_t q = take(&one, 16, s);
     fixture_free(&f, q, s);
-    finish();
+    fixture_finish(&f);
     vpmm_heap_mempool_trim(f.heap, &one, UINT64_MAX, true);
     assert_int_equal(reserved(&one), 24);
     vpmm_heap_mempool_trim(f.heap, &one, 20 * f.page_bytes, true);
     assert_int_equal(reserved(&one), 20);
-    assert_int_equal(held(), 20);
+    assert_int_equal(fixture_totals(&f).held_pages, 20);
     vpmm_heap_mempool_trim(f.heap, &one, 0, true);
     assert_int_equal(reserved(&one), 8);
     assert_int_equal(reserved_high(&one), 24);
-    assert_int_equal(before - free_bytes_of_device(), 8 * f.page_bytes);
+    assert_int_equal(before - fixture_device_free_bytes(&f), 8 * f.page_bytes);
     vpmm_heap_mempool_reset_reserved(f.heap, &one);
     assert_int_equal(reserved_high(&one), 8);
     fixture_free(&f, p, s);
     p = take(&standard, 8, s);
     fixture_free(&f, p, s);
-    finish();
+    fixture_finish(&f);
     vpmm_heap_mempool_trim(f.heap, &standard, 0, true);
     assert_int_equal(reserved(&standard), 0);
-    assert_int_equal(held(), 0);
-    assert_int_equal(before, free_bytes_of_device());
+    assert_int_equal(fixture_totals(&f).held_pages, 0);
+    assert_int_equal(before, fixture_device_free_bytes(&f));
 }
 
 /* Work that is not complete keeps its pages, and a later trim gives them back. */
@@ -120,12 +101,12 @@ static void trim_with_work_under_way(struct vpmm_mempool *mempool)
     fixture_work(&f, s, p, 8, true, &gate);
     fixture_free(&f, p, s);
     vpmm_heap_mempool_trim(f.heap, mempool, 0, true);
-    assert_int_equal(held(), 8);
+    assert_int_equal(fixture_totals(&f).held_pages, 8);
     assert_int_equal(reserved(mempool), 8);
     gate = true;
-    finish();
+    fixture_finish(&f);
     vpmm_heap_mempool_trim(f.heap, mempool, 0, true);
-    assert_int_equal(held(), 0);
+    assert_int_equal(fixture_totals(&f).held_pages, 0);
 }
 
 static void trimming_takes_nothing_from_work_under_way(void **state)
@@ -144,15 +125,15 @@ static void what_is_pending_stays_reserved(void **state)
     uint64_t p = take(&one, 8, s);
     uint64_t live = take(&one, 2, s);
     fixture_free(&f, take(&standard, 16, s), s);
-    finish();
+    fixture_finish(&f);
     fixture_work(&f, s, p, 8, true, &gate);
     fixture_free(&f, p, s);
-    uint64_t before = held();
+    uint64_t before = fixture_totals(&f).held_pages;
     vpmm_heap_mempool_trim(f.heap, &one, 0, true);
-    assert_true(held() < before);
+    assert_true(fixture_totals(&f).held_pages < before);
     assert_int_equal(reserved(&one), 10);
     gate = true;
-    finish();
+    fixture_finish(&f);
     assert_int_equal(reserved(&one), 10);
     vpmm_heap_mempool_trim(f.heap, &one, 0, true);
     assert_int_equal(reserved(&one), 2);
@@ -166,12 +147,12 @@ static void what_a_trim_is_to_keep_stays(void **state)
     CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     for (int keeps_all = 1; keeps_all >= 0; keeps_all--) {
         fixture_free(&f, take(&standard, 64, s), s);
-        finish();
-        uint64_t keep = held() - 1;
+        fixture_finish(&f);
+        uint64_t keep = fixture_totals(&f).held_pages - 1;
         vpmm_heap_mempool_trim(f.heap, &standard, keep * f.page_bytes, keeps_all);
         assert_true(keeps_all ? reserved(&standard) >= keep : reserved(&standard) < keep);
         vpmm_heap_mempool_trim(f.heap, &standard, 0, true);
-        assert_int_equal(held(), 0);
+        assert_int_equal(fixture_totals(&f).held_pages, 0);
     }
 }
 
@@ -182,10 +163,10 @@ static void what_keeps_nothing_leaves_no_rest(void **state)
     CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_free(&f, take(&standard, 64, s), s);
     fixture_free(&f, take(&one, 40, s), s);
-    finish();
+    fixture_finish(&f);
     assert_int_equal(reserved(&one), 40);
     vpmm_heap_mempool_trim(f.heap, &one, 0, true);
-    assert_int_equal(held(), 0);
+    assert_int_equal(fixture_totals(&f).held_pages, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

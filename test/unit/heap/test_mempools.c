@@ -55,25 +55,6 @@ static struct vpmm_mempool_figures figures_of(struct vpmm_mempool *mempool)
 #define RESERVED(mempool) (figures_of(mempool).reserved_bytes / f.page_bytes)
 #define RESERVED_HIGH(mempool) (figures_of(mempool).reserved_high_bytes / f.page_bytes)
 
-static uint64_t held(void)
-{
-    return fixture_totals(&f).held_pages;
-}
-
-/* All that was freed has its event, and all work is complete. */
-static void finish(void)
-{
-    vpmm_heap_gather(f.heap);
-    assert_int_equal(sim_ctx_synchronize(f.sim), CUDA_SUCCESS);
-}
-
-static uint64_t free_bytes_of_device(void)
-{
-    size_t free_bytes, total_bytes;
-    assert_int_equal(sim_mem_get_info(f.sim, &free_bytes, &total_bytes), CUDA_SUCCESS);
-    return free_bytes;
-}
-
 static void each_block_counts_to_its_own(void **state)
 {
     (void)state;
@@ -181,14 +162,14 @@ static void what_is_reserved(void **state)
     CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     uint64_t plain = fixture_malloc(&f, 8, NULL);
     fixture_free(&f, fixture_malloc(&f, 8, NULL), NULL);
-    assert_true(held() > 8);
+    assert_true(fixture_totals(&f).held_pages > 8);
     assert_int_equal(RESERVED(&standard), 0);
     uint64_t p = take(&standard, 4, s);
-    assert_int_equal(RESERVED(&standard), held() - 8);
-    assert_int_equal(RESERVED_HIGH(&standard), held() - 8);
+    assert_int_equal(RESERVED(&standard), fixture_totals(&f).held_pages - 8);
+    assert_int_equal(RESERVED_HIGH(&standard), fixture_totals(&f).held_pages - 8);
     uint64_t q = take(&one, 2, s);
     assert_int_equal(RESERVED(&one), 2);
-    assert_int_equal(RESERVED(&standard), held() - 10);
+    assert_int_equal(RESERVED(&standard), fixture_totals(&f).held_pages - 10);
     fixture_free(&f, q, s);
     assert_int_equal(RESERVED(&one), 2);
     fixture_free(&f, p, s);
@@ -201,19 +182,19 @@ static void a_pool_has_not_what_the_device_has_had_back(void **state)
     (void)state;
     CUstream s = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
     fixture_free(&f, take(&one, 16, s), s);
-    finish();
+    fixture_finish(&f);
     assert_int_equal(RESERVED(&one), 16);
     assert_int_equal(vpmm_heap_trim(f.heap, UINT64_MAX), 16 * f.page_bytes);
     assert_int_equal(RESERVED(&one), 0);
     assert_int_equal(RESERVED_HIGH(&one), 16);
     uint64_t p = take(&one, 4, s);
     uint64_t q = take(&two, 8, s);
-    assert_int_equal(RESERVED(&one), held() - 8);
+    assert_int_equal(RESERVED(&one), fixture_totals(&f).held_pages - 8);
     assert_true(RESERVED(&one) < 16);
     fixture_free(&f, p, s);
     fixture_free(&f, q, s);
-    finish();
-    assert_int_equal(RESERVED(&one), held());
+    fixture_finish(&f);
+    assert_int_equal(RESERVED(&one), fixture_totals(&f).held_pages);
 }
 
 static void a_limit_counts_live_blocks(void **state)
@@ -239,13 +220,13 @@ static bool gets_what_is_complete(struct vpmm_mempool *mempool, CUstream s, CUst
                                   bool is_synchronised)
 {
     fixture_free(&f, take(mempool, 4, s), s);
-    finish();
+    fixture_finish(&f);
     if (is_synchronised)
         vpmm_heap_reap(f.heap);
-    uint64_t before = held();
+    uint64_t before = fixture_totals(&f).held_pages;
     fixture_free(&f, take(mempool, 4, t), t);
-    bool gets = held() == before;
-    finish();
+    bool gets = fixture_totals(&f).held_pages == before;
+    fixture_finish(&f);
     (void)vpmm_heap_trim(f.heap, UINT64_MAX);
     return gets;
 }
@@ -271,7 +252,7 @@ static void a_stream_waits_for_another_only_where_it_may(void **state)
     volatile bool gate = false;
     struct vpmm_heap_counts counts;
     uint64_t address;
-    uint64_t most = free_bytes_of_device() / f.page_bytes;
+    uint64_t most = fixture_device_free_bytes(&f) / f.page_bytes;
     uint64_t p = take(&one, most, s);
     fixture_work(&f, s, p, most, true, &gate);
     fixture_free(&f, p, s);
