@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Asks for pools before its first call of CUDA, in a thread with the smallest stack. Then it has
- * pools on all devices, and gives its signals an alternate stack as small as a runtime may choose,
- * less what a processor with more registers would take of it. Below lies nothing. */
+ * pools on all devices, and gives its signals an alternate stack: what the kernel puts there, whose
+ * size differs between processors, and 4 KiB for the handler. A stack of 8 KiB, the least that a
+ * runtime may choose, leaves more beside AVX-512 registers. Below lies nothing. */
 #define _GNU_SOURCE
 #include <vpmm/vpmm.h>
 
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define PAGE 4096
-#define STACK_BYTES (8192 - 2048)
+#define HANDLER_BYTES 4096
 
 static void must(int has_failed)
 {
@@ -56,6 +57,25 @@ static void allocate_on(int ordinal)
     must(cuMemAlloc(&block, 3000));
 }
 
+static volatile sig_atomic_t below_top;
+static char *top;
+
+static void measure(int number)
+{
+    (void)number;
+    below_top = (sig_atomic_t)(top - (char *)__builtin_frame_address(0));
+}
+
+static size_t bytes_of_kernel(void)
+{
+    static char room[65536];
+    const struct sigaction action = {.sa_handler = measure, .sa_flags = SA_ONSTACK};
+    const stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
+    top = room + sizeof room;
+    must(sigaction(SIGUSR2, &action, NULL) || sigaltstack(&stack, NULL) || raise(SIGUSR2));
+    return (size_t)below_top;
+}
+
 int main(void)
 {
     int n_devices;
@@ -64,10 +84,11 @@ int main(void)
     must(cuDeviceGetCount(&n_devices));
     for (int i = 0; i < n_devices; i++)
         allocate_on(i);
-    char *room = mmap(NULL, 65 * PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t n_bytes = bytes_of_kernel() + HANDLER_BYTES;
+    char *room =
+        mmap(NULL, 64 * PAGE + n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     must(room == MAP_FAILED || mprotect(room, 64 * PAGE, PROT_NONE));
-    const stack_t stack = {.ss_sp = room + 64 * PAGE, .ss_size = STACK_BYTES};
+    const stack_t stack = {.ss_sp = room + 64 * PAGE, .ss_size = n_bytes};
     must(sigaltstack(&stack, NULL));
     must(raise(SIGUSR1));
     puts("alive");
