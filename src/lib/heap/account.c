@@ -16,7 +16,7 @@ static uint64_t cached_pending_pages(const struct vpmm_heap *heap, const struct 
     for (uint32_t i = 0; i < lane->n; i++) {
         vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, lane->cached[i].number);
         if (vpmm_order_ask(heap->order, fence, 0) != VPMM_VERDICT_COMPLETE)
-            pages += lane->cached[i].pages & VPMM_CACHED_PAGES_MAX;
+            pages += lane->cached[i].kind & VPMM_CACHED_PAGES_MAX;
     }
     return pages;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of habits: the address that was given for a layout, a stream and a size. A habit is a
- * hint, so it must not be relied on before the pool has said that the address can be had. */
+/* The log of habits and its index: the addresses that were given for a layout, a stream and a size.
+ * A habit is a hint, so it must not be relied on before the pool has said that the address can be
+ * had. */
 #include "heap/habit.h"
 
 #include "heap/heap_internal.h"
 
-#define HABITS_BYTES (sizeof(struct vpmm_habit) * VPMM_HABIT_WAYS * VPMM_HABIT_SETS)
+#define HABITS_BYTES sizeof(struct vpmm_habits)
 
 enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap)
 {
@@ -28,41 +29,67 @@ uint64_t vpmm_habit_layout(const struct vpmm_heap *heap)
     return layout;
 }
 
-/* While its first set has so many free places, a habit lies there: a look-up then reads one cache
- * line. */
-#define ROOMY 4u
+/* An entry of the index: some bits of the key, and below them the number of the habit, counted from
+ * 1, but for its high bits. They count to twice what the log holds: so an entry whose habit has
+ * been written over is the oldest of its set. 0: none. */
+#define NUMBER_BITS 18
+#define NUMBER_MASK (((uint32_t)1 << NUMBER_BITS) - 1)
+_Static_assert(NUMBER_MASK + 1 == 2 * VPMM_HABITS, "numbers count to twice what the log holds");
 
-/* Where the key's habit lies, or else a free place in its first set, or in that which has more of
- * them. NULL: neither. */
-static struct vpmm_habit *place_of(struct vpmm_habit *habits, uint64_t key)
+static uint32_t check_of(uint64_t key)
 {
-    struct vpmm_habit *free_place = NULL;
-    unsigned n_free_most = 0;
-    for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
-        struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
-        unsigned n_free = 0, first_free = 0;
-        for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-            uint64_t word = vpmm_hint_load(&set[i].word);
-            if (vpmm_habit_is_of(word, key))
-                return &set[i];
-            if (!word && !n_free++)
-                first_free = i;
-        }
-        if (n_free > n_free_most && n_free_most < ROOMY) {
-            n_free_most = n_free;
-            free_place = &set[first_free];
-        }
-    }
-    return free_place;
+    return (uint32_t)(key >> 32) & ~NUMBER_MASK;
 }
 
-void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address)
+static const vpmm_atomic32 *set_of(const struct vpmm_habits *habits, uint64_t key)
 {
-    if (address & ~VPMM_HABIT_ADDRESSES)
-        return;
-    struct vpmm_habit *place = place_of(habits, key);
-    /* A habit that is given up is any of the first set. */
-    if (!place)
-        place = &vpmm_habit_set(habits, key, 0)[(key >> 61) % VPMM_HABIT_WAYS];
-    vpmm_hint_store(&place->word, vpmm_habit_word(key, address));
+    return habits->index[key % VPMM_HABIT_SETS];
+}
+
+/* How many habits have been learnt since. */
+static uint32_t age_of(const struct vpmm_habits *habits, uint32_t entry)
+{
+    uint32_t age = ((uint32_t)vpmm_hint_load(&habits->n) - entry) & NUMBER_MASK;
+    return entry ? age : NUMBER_MASK;
+}
+
+uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key)
+{
+    const vpmm_atomic32 *set = set_of(habits, key);
+    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
+        uint32_t entry = vpmm_hint_load(&set[i]);
+        uint64_t place = (entry - 1) % VPMM_HABITS;
+        if ((entry & ~NUMBER_MASK) == check_of(key) &&
+            vpmm_hint_load(&habits->log[place].key) == key)
+            return place;
+    }
+    return VPMM_HABITS;
+}
+
+/* The oldest of the set. */
+static vpmm_atomic32 *victim_of(struct vpmm_habits *habits, uint64_t key)
+{
+    vpmm_atomic32 *set = habits->index[key % VPMM_HABIT_SETS], *oldest = set;
+    uint32_t age_most = 0;
+    for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
+        uint32_t age = age_of(habits, vpmm_hint_load(&set[i]));
+        if (age > age_most) {
+            age_most = age;
+            oldest = &set[i];
+        }
+    }
+    return oldest;
+}
+
+void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address)
+{
+    uint64_t place = vpmm_habit_look_up(habits, key);
+    if (place == VPMM_HABITS) {
+        vpmm_atomic32 *entry = victim_of(habits, key);
+        uint64_t number = vpmm_atomic_add(&habits->n, 1) + 1;
+        place = (number - 1) % VPMM_HABITS;
+        vpmm_hint_store(&habits->log[place].key, key);
+        vpmm_hint_store(entry, check_of(key) | ((uint32_t)number & NUMBER_MASK));
+    }
+    vpmm_hint_store(&habits->log[place].address, address);
 }

@@ -16,21 +16,25 @@
 
 struct vpmm_heap;
 
-/* One word: the address shifted up, and below it the highest bits of the key. 0: none. */
+/* Where a request was served. Whoever reads it while it is written gets a wrong hint. */
 struct vpmm_habit {
-    vpmm_atomic64 word;
+    vpmm_atomic64 key, address;
 };
 
-/* Below 2 to the 56, and a multiple of 64 KiB, as all of the driver's are. Others are not kept. */
-#define VPMM_HABIT_ADDRESSES UINT64_C(0x00ffffffffff0000)
-#define VPMM_HABIT_CHECK_BITS 24
+/* So many are remembered, the latest ones. */
+#define VPMM_HABITS ((uint64_t)1 << 17)
 
-/* A set fills a cache line. A habit has two sets to lie in: where one of a program's round has no
- * room, all that follow it in the round are lost with it, and among thousands of sets some are
- * always crowded. There is room for up to 131,072. */
-#define VPMM_HABIT_WAYS 8u
-#define VPMM_HABIT_SETS 16384u
-#define VPMM_HABIT_CHOICES 2u
+/* The habits in the order in which they were learnt. A program that repeats itself asks for them in
+ * that order again. So the next one mostly lies behind the last one, where the processor has it at
+ * hand. The index finds the others. Its sets fill a cache line each, and have twice as much room as
+ * there are habits. */
+#define VPMM_HABIT_WAYS 16u
+#define VPMM_HABIT_SETS ((uint32_t)(2 * VPMM_HABITS / VPMM_HABIT_WAYS))
+struct vpmm_habits {
+    _Alignas(64) struct vpmm_habit log[VPMM_HABITS];
+    _Alignas(64) vpmm_atomic32 index[VPMM_HABIT_SETS][VPMM_HABIT_WAYS];
+    _Alignas(64) vpmm_atomic64 n; /* ever learnt */
+};
 
 /* NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_habits_init(struct vpmm_heap *heap);
@@ -60,55 +64,37 @@ static inline uint64_t vpmm_habit_key(uint64_t layout, uint64_t stream_id, uint6
 /* The device's layout; any thread, no lock. */
 uint64_t vpmm_habit_layout(const struct vpmm_heap *heap);
 
-/* `choice`: below VPMM_HABIT_CHOICES. */
-static inline struct vpmm_habit *vpmm_habit_set(struct vpmm_habit *habits, uint64_t key,
-                                                unsigned choice)
-{
-    uint64_t set = (key >> 24 * choice) % VPMM_HABIT_SETS;
-    return &habits[set * VPMM_HABIT_WAYS];
-}
-
-/* The word of a habit at `address`, one of VPMM_HABIT_ADDRESSES. */
-static inline uint64_t vpmm_habit_word(uint64_t key, uint64_t address)
-{
-    return address << (VPMM_HABIT_CHECK_BITS - 16) | key >> (64 - VPMM_HABIT_CHECK_BITS);
-}
-
-static inline uint64_t vpmm_habit_address(uint64_t word)
-{
-    return word >> VPMM_HABIT_CHECK_BITS << 16;
-}
-
-/* Two keys of one set whose highest bits are the same are taken for one. That happens once in
- * millions of look-ups, and costs no more than a wrong hint. */
-static inline bool vpmm_habit_is_of(uint64_t word, uint64_t key)
-{
-    uint64_t check = word & ((UINT64_C(1) << VPMM_HABIT_CHECK_BITS) - 1);
-    return word && check == key >> (64 - VPMM_HABIT_CHECK_BITS);
-}
-
-/* The next two: any thread, no lock. 0: there is none. */
-static inline uint64_t vpmm_habit_find(struct vpmm_habit *habits, uint64_t key)
-{
-    for (unsigned choice = 0; choice < VPMM_HABIT_CHOICES; choice++) {
-        const struct vpmm_habit *set = vpmm_habit_set(habits, key, choice);
-        for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-            uint64_t word = vpmm_hint_load(&set[i].word);
-            if (vpmm_habit_is_of(word, key))
-                return vpmm_habit_address(word);
-        }
-    }
-    return 0;
-}
-
-void vpmm_habit_keep(struct vpmm_habit *habits, uint64_t key, uint64_t address);
-
-/* The habit of a request. */
+/* What is known of a request's habit. */
 struct vpmm_recalled {
     uint64_t key;
     uint64_t address; /* 0: none yet */
     uint64_t stamp;   /* what its block adds to the layout */
     bool is_kept;     /* or nothing is remembered, because there are too many lanes */
 };
+
+/* So many habits are looked at from the last one on: two cache lines. */
+#define VPMM_HABIT_WINDOW 8u
+
+/* The next two: any thread, no lock. The index finds the place of a key in the log; VPMM_HABITS:
+ * there is none. */
+VPMM_NOINLINE uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key);
+/* Learns that the key's request was served at `address`. */
+VPMM_NOINLINE void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address);
+
+/* The address of the key's habit; 0: there is none. `*last` is the place of the one that was found
+ * before it, and then its own. Nobody else uses `*last` meanwhile. */
+static VPMM_INLINE uint64_t vpmm_habit_find(const struct vpmm_habits *habits, uint64_t key,
+                                            uint64_t *last)
+{
+    uint64_t i = *last & ~(uint64_t)3, end = i + VPMM_HABIT_WINDOW;
+    while (i < end && vpmm_hint_load(&habits->log[i % VPMM_HABITS].key) != key)
+        i++;
+    uint64_t place = i < end ? i % VPMM_HABITS : vpmm_habit_look_up(habits, key);
+    if (place == VPMM_HABITS)
+        return 0;
+    *last = place;
+    __builtin_prefetch(&habits->log[(place + VPMM_HABIT_WINDOW) % VPMM_HABITS]);
+    return vpmm_hint_load(&habits->log[place].address);
+}
 
 #endif

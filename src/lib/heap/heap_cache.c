@@ -84,6 +84,12 @@ static uint64_t next_id(struct vpmm_heap *heap, struct vpmm_lane *lane)
  */
 #define LANE_OF_CONTEXT (UINT64_C(1) << 62)
 
+static uint64_t lane_of(const struct vpmm_request *request)
+{
+    return request->stream ? request->stream->id
+                           : LANE_OF_CONTEXT | vpmm_context_id(request->context);
+}
+
 static bool is_complete(const struct vpmm_heap *heap, const struct vpmm_cached *cached)
 {
     vpmm_fence fence = vpmm_pool_cached_fence(heap->pool, cached->number);
@@ -96,30 +102,33 @@ static inline uint64_t kind_of(uint64_t pages, bool is_slab)
     return pages | (is_slab ? VPMM_CACHED_IS_SLAB : 0);
 }
 
-/* Which of the lane's regions the request is to have, counted from 1; 0: none. Where the habit's is
- * not among them, the pool may have to put it together, and that is better than to break the habit.
- * What a stream frees comes before its later work; cudaMalloc needs it complete. */
-static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
-                                   uint64_t pages, uint64_t habit, bool is_ordered,
+#define NO_PLACE UINT32_MAX
+
+/* The place in the lane of the region that the request is to have; NO_PLACE: none. Where the
+ * habit's is not among them, the pool may have to put it together, and that is better than to break
+ * the habit. What a stream frees comes before its later work; cudaMalloc needs it complete. */
+static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, struct vpmm_lane *lane,
+                                   uint64_t kind, uint64_t habit, bool is_ordered,
                                    bool *is_pending_out)
 {
     bool is_whole = vpmm_heap_gives_whole(heap, is_ordered);
     *is_pending_out = false;
-    for (uint32_t i = lane->n; i > 0; i--) {
-        const struct vpmm_cached *cached = &lane->cached[i - 1];
-        if (cached->pages != pages || (habit && cached->address != habit))
+    uint64_t left = *vpmm_lane_bin(lane, kind);
+    for (uint32_t place; vpmm_lane_next(&left, &place);) {
+        const struct vpmm_cached *cached = &lane->cached[place];
+        if (cached->kind != kind || (habit && cached->address != habit))
             continue;
         if (is_whole && !vpmm_pool_cached_is_whole(heap->pool, cached->number))
             continue;
         if (is_ordered || is_complete(heap, cached))
-            return i;
+            return place;
         *is_pending_out = true;
     }
-    return 0;
+    return NO_PLACE;
 }
 
-/* The lane's region `i`, counted from 1, becomes the request's; with the latch. Its address. */
-static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i,
+/* The region at that place of the lane becomes the request's; with the latch. Its address. */
+static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t place,
                                      const struct vpmm_request *request, uint64_t stream_id,
                                      uint64_t stamp)
 {
@@ -130,8 +139,8 @@ static VPMM_INLINE uint64_t hand_out(struct vpmm_heap *heap, struct vpmm_lane *l
                                      .stamp = stamp,
                                      .is_async = stream_id != 0,
                                      .mempool = vpmm_mempool_number(request)};
-    uint32_t number = lane->cached[i - 1].number;
-    lane->cached[i - 1] = lane->cached[--lane->n];
+    uint32_t number = lane->cached[place].number;
+    vpmm_lane_remove(lane, place);
     vpmm_atomic_store(&lane->mallocs, vpmm_atomic_load(&lane->mallocs) + 1);
     vpmm_lane_stamp(lane, stamp);
     return vpmm_pool_uncache(heap->pool, number, &owner, &lane->share);
@@ -146,19 +155,40 @@ static VPMM_INLINE void note_hit(struct vpmm_heap *heap, const struct vpmm_reque
 }
 
 /* Finds the request's habit. If the lane holds a block that was asked for with the same key, that
- * block's place is the habit. Then the table is not read: it is seldom in the processor's cache. */
-static VPMM_INLINE void find_habit(const struct vpmm_heap *heap, const struct vpmm_lane *lane,
+ * block's place is the habit. Then the log is not read; its own habit would be the next one there.
+ */
+static VPMM_INLINE void find_habit(const struct vpmm_heap *heap, struct vpmm_lane *lane,
                                    uint64_t kind, struct vpmm_recalled *recalled)
 {
-    for (uint32_t i = lane->n; i > 0 && recalled->is_kept; i--) {
-        const struct vpmm_cached *cached = &lane->cached[i - 1];
-        if (cached->stamp == recalled->stamp && cached->pages == kind) {
+    if (!recalled->is_kept)
+        return;
+    uint64_t left = *vpmm_lane_bin(lane, kind);
+    for (uint32_t place; vpmm_lane_next(&left, &place);) {
+        const struct vpmm_cached *cached = &lane->cached[place];
+        if (cached->stamp == recalled->stamp && cached->kind == kind) {
             recalled->address = cached->address;
+            lane->last_habit++;
             return;
         }
     }
-    if (recalled->is_kept)
-        recalled->address = vpmm_habit_find(heap->habits, recalled->key);
+    recalled->address = vpmm_habit_find(heap->habits, recalled->key, &lane->last_habit);
+}
+
+struct vpmm_recalled vpmm_cache_recall(struct vpmm_heap *heap, const struct vpmm_request *request,
+                                       uint64_t pages)
+{
+    uint64_t stream_id = request->stream ? request->stream->id : 0;
+    struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, request->is_slab);
+    if (!recalled.is_kept)
+        return recalled;
+    struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, lane_of(request));
+    uint64_t last = lane ? lane->last_habit : 0;
+    recalled.address = vpmm_habit_find(heap->habits, recalled.key, &last);
+    if (lane) {
+        lane->last_habit = last;
+        vpmm_lane_give(lane);
+    }
+    return recalled;
 }
 
 /* `stream_id` 0: cudaMalloc. */
@@ -173,13 +203,13 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
     uint64_t kind = kind_of(pages, request->is_slab);
     struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, request->is_slab);
     find_habit(heap, lane, kind, &recalled);
-    uint32_t i = search(heap, lane, kind, recalled.address, stream_id != 0, &is_pending);
-    if (i > 0) {
-        *address_out = hand_out(heap, lane, i, request, stream_id, recalled.stamp);
+    uint32_t place = search(heap, lane, kind, recalled.address, stream_id != 0, &is_pending);
+    if (place != NO_PLACE) {
+        *address_out = hand_out(heap, lane, place, request, stream_id, recalled.stamp);
         note_hit(heap, request, &recalled, *address_out);
     }
     vpmm_lane_give(lane);
-    if (i > 0)
+    if (place != NO_PLACE)
         return VPMM_OK;
     return is_pending ? VPMM_NOT_READY : VPMM_NOT_FOUND;
 }
@@ -192,19 +222,21 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
     struct vpmm_lane *lane = vpmm_lane_take_of(heap->lanes, point->stream_id);
     if (!lane)
         return false;
-    uint32_t i = lane->n;
-    for (; i > 0; i--) {
-        const struct vpmm_cached *cached = &lane->cached[i - 1];
+    uint64_t kind = kind_of(pages, request->is_slab);
+    uint64_t left = *vpmm_lane_bin(lane, kind);
+    bool has_one = false;
+    for (uint32_t place; !has_one && vpmm_lane_next(&left, &place);) {
+        const struct vpmm_cached *cached = &lane->cached[place];
         bool is_ordered =
             point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
-        if (cached->pages == kind_of(pages, request->is_slab) && is_ordered &&
-            (!recalled->address || cached->address == recalled->address))
-            break;
+        has_one = cached->kind == kind && is_ordered &&
+                  (!recalled->address || cached->address == recalled->address);
+        if (has_one)
+            *address_out =
+                hand_out(heap, lane, place, request, request->stream->id, recalled->stamp);
     }
-    if (i > 0)
-        *address_out = hand_out(heap, lane, i, request, request->stream->id, recalled->stamp);
     vpmm_lane_give(lane);
-    return i > 0;
+    return has_one;
 }
 
 /* The same of whatever other streams the program has put before this one. */
@@ -218,8 +250,7 @@ VPMM_NOINLINE static bool serve_from_followed(struct vpmm_heap *heap, uint64_t p
     vpmm_order_follower(heap->order, request->stream, &follower);
     if (!follower.n_points)
         return false;
-    const struct vpmm_recalled recalled =
-        vpmm_heap_recall(heap, follower.stream_id, pages, request->is_slab);
+    const struct vpmm_recalled recalled = vpmm_cache_recall(heap, request, pages);
     for (uint32_t i = 0; i < follower.n_points; i++) {
         if (!serve_followed(heap, &follower.points[i], pages, &recalled, request, address_out))
             continue;
@@ -242,8 +273,7 @@ bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm
 enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
                                         const struct vpmm_request *request, uint64_t *address_out)
 {
-    uint64_t lane_id = LANE_OF_CONTEXT | vpmm_context_id(request->context);
-    return serve(heap, lane_id, 0, pages, request, address_out);
+    return serve(heap, lane_of(request), 0, pages, request, address_out);
 }
 
 /* ---- free ---- */
@@ -275,12 +305,12 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
     uint64_t turn = vpmm_order_turn(lane->track);
     if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
         return false;
-    lane->cached[lane->n++] =
-        (struct vpmm_cached){.address = address,
-                             .turn = turn,
-                             .stamp = live->stamp,
-                             .number = live->number,
-                             .pages = (uint32_t)kind_of(live->pages, live->is_slab)};
+    const struct vpmm_cached cached = {.address = address,
+                                       .turn = turn,
+                                       .stamp = live->stamp,
+                                       .number = live->number,
+                                       .kind = (uint32_t)kind_of(live->pages, live->is_slab)};
+    vpmm_lane_put(lane, &cached);
     vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     vpmm_lane_stamp(lane, live->stamp);

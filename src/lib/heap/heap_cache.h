@@ -10,6 +10,7 @@
 #ifndef VPMM_HEAP_CACHE_H
 #define VPMM_HEAP_CACHE_H
 
+#include "heap/habit.h"
 #include "heap/heap.h"
 #include "order/order_program.h"
 
@@ -26,6 +27,10 @@ bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm
 VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
                                                         const struct vpmm_request *request,
                                                         uint64_t *address_out);
+
+/* What is known of the habit of a request for `pages`. Any thread; takes the latch of its lane. */
+struct vpmm_recalled vpmm_cache_recall(struct vpmm_heap *heap, const struct vpmm_request *request,
+                                       uint64_t pages);
 
 /* As vpmm_heap_free_cached. A driver call is made only where a batch is closed, and for the mark of
  * a blocking stream. */

@@ -37,7 +37,7 @@ struct vpmm_heap {
     uint64_t settled_completions;  /* order's count when the pool last settled */
     int devices[VPMM_DEVICES_MAX]; /* with access to every extent; the first is the heap's own */
     int n_devices;
-    struct vpmm_habit *habits;
+    struct vpmm_habits *habits;
     vpmm_atomic64 layout;                     /* habit.h: its part of the device's */
     struct vpmm_lane *used_lanes[VPMM_LANES]; /* that have had a stream: n_lanes of them */
     struct vpmm_lane *lanes;                  /* VPMM_LANES of them */
@@ -230,14 +230,6 @@ vpmm_heap_recall_key(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t 
         return (struct vpmm_recalled){.is_kept = false};
     uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages);
     return (struct vpmm_recalled){.key = key, .stamp = vpmm_habit_stamp(key), .is_kept = true};
-}
-static VPMM_INLINE struct vpmm_recalled
-vpmm_heap_recall(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
-{
-    struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, is_slab);
-    if (recalled.is_kept)
-        recalled.address = vpmm_habit_find(heap->habits, recalled.key);
-    return recalled;
 }
 /* The request was served at `address`. */
 static inline void vpmm_heap_remember(const struct vpmm_heap *heap,

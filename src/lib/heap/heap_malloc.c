@@ -131,7 +131,7 @@ bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request
 {
     struct vpmm_serving serving;
     uint64_t pages = pages_of(heap, request);
-    serving.recalled = vpmm_heap_recall(heap, request->stream->id, pages, request->is_slab);
+    serving.recalled = vpmm_cache_recall(heap, request, pages);
     if (!pages || !serving.recalled.address)
         return false;
     serving_init(&serving, heap, request, pages);
@@ -154,9 +154,8 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     }
     vpmm_leases_give_back(heap);
     struct vpmm_serving serving;
-    uint64_t stream_id = request->stream ? request->stream->id : 0;
-    vpmm_lanes_note_stream(heap, stream_id);
-    serving.recalled = vpmm_heap_recall(heap, stream_id, pages, request->is_slab);
+    vpmm_lanes_note_stream(heap, request->stream ? request->stream->id : 0);
+    serving.recalled = vpmm_cache_recall(heap, request, pages);
     serving_init(&serving, heap, request, pages);
     enum vpmm_status status = vpmm_ladder_climb(&serving, address_out);
     if (!status)

@@ -64,7 +64,7 @@ static void hand_back(struct vpmm_heap *heap, struct vpmm_lane *lane, uint32_t i
     bool has_line = vpmm_lanes_have_one_stream(heap) && !vpmm_atomic_load(&heap->is_tight);
     const struct vpmm_fence_line line = {heap->order, later};
     vpmm_pool_hand_back(heap->pool, number, known->of_turn, &lane->share, has_line ? &line : NULL);
-    lane->cached[i] = lane->cached[--lane->n];
+    vpmm_lane_remove(lane, i);
 }
 
 void vpmm_lane_drop_proven(struct vpmm_heap *heap, struct vpmm_lane *lane)
@@ -87,7 +87,7 @@ void vpmm_lane_empty_range(struct vpmm_heap *heap, struct vpmm_lane *lane, uint6
     struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
     for (uint32_t i = lane->n; i-- > 0;) {
         const struct vpmm_cached *cached = &lane->cached[i];
-        uint64_t pages = cached->pages & VPMM_CACHED_PAGES_MAX;
+        uint64_t pages = cached->kind & VPMM_CACHED_PAGES_MAX;
         if (cached->address < end && cached->address + pages * heap->page_bytes > address)
             hand_back(heap, lane, i, &known);
     }
@@ -98,9 +98,9 @@ void vpmm_lane_empty_range(struct vpmm_heap *heap, struct vpmm_lane *lane, uint6
 
 void vpmm_lane_rob(struct vpmm_lane *lane)
 {
-    uint32_t pages = lane->cached[lane->n - 1].pages;
-    lane->n_robbed = pages == lane->robbed_pages ? lane->n_robbed + 1 : 1;
-    lane->robbed_pages = pages;
+    uint32_t kind = lane->cached[lane->n - 1].kind;
+    lane->n_robbed = kind == lane->robbed_kind ? lane->n_robbed + 1 : 1;
+    lane->robbed_kind = kind;
 }
 
 bool vpmm_lane_is_victim(struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages)
@@ -108,7 +108,7 @@ bool vpmm_lane_is_victim(struct vpmm_heap *heap, uint64_t stream_id, uint64_t pa
     struct vpmm_lane *lane = stream_id ? vpmm_lane_take_of(heap->lanes, stream_id) : NULL;
     if (!lane)
         return false;
-    bool is_victim = lane->n_robbed >= ROBBED_MIN && lane->robbed_pages == pages;
+    bool is_victim = lane->n_robbed >= ROBBED_MIN && lane->robbed_kind == pages;
     if (is_victim)
         lane->n_robbed = 0;
     vpmm_lane_give(lane);

@@ -25,12 +25,15 @@ struct vpmm_track;
 #    define VPMM_LANE_REGIONS 64u
 #endif
 
+/* Two kinds of region seldom share one. */
+#define VPMM_LANE_BINS 16u
+
 /* So many frees are in a stream's first batch. */
 #ifndef VPMM_BATCH_FIRST
 #    define VPMM_BATCH_FIRST 1u
 #endif
 
-/* In `pages` of a slab: such are for slabs alone. */
+/* In the kind of a slab: such are for slabs alone. */
 #define VPMM_CACHED_IS_SLAB ((uint32_t)1 << 31)
 #define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_SLAB - 1)
 
@@ -38,7 +41,8 @@ struct vpmm_cached {
     uint64_t address;
     uint64_t turn;  /* of the stream, that its free belongs to: see vpmm_order_turn */
     uint64_t stamp; /* of the block that it was: see habit.h */
-    uint32_t number, pages;
+    uint32_t number;
+    uint32_t kind; /* pages, and whether it is a slab's */
 };
 
 struct vpmm_lane {
@@ -51,15 +55,20 @@ struct vpmm_lane {
     uint32_t n_joined_max;        /* then it is closed */
     uint64_t joined_pages;        /* of all those frees */
     vpmm_atomic64 layout;         /* its part of the device's: habit.h */
+    uint64_t last_habit;          /* where that lies in the log which a request here found last */
     struct vpmm_pool_share share; /* requests on other lanes read the layout and how it begins */
-    /* How often in turn another stream's request emptied it while its youngest region had so many
-     * pages. */
-    uint32_t n_robbed, robbed_pages;
+    /* How often in turn another stream's request emptied it while its youngest region was of that
+     * kind. */
+    uint32_t n_robbed, robbed_kind;
     uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
     struct vpmm_lane *next; /* of those that have had a stream */
+    /* A bit for each region whose kind belongs to the bin, at its place in `cached`. */
+    uint64_t bins[VPMM_LANE_BINS];
     struct vpmm_cached cached[VPMM_LANE_REGIONS];
 };
+
+_Static_assert(VPMM_LANE_REGIONS <= 64, "a bin has a bit for each region");
 
 /* NO_METADATA. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_lanes_init(struct vpmm_heap *heap);
@@ -97,6 +106,38 @@ static VPMM_INLINE struct vpmm_lane *vpmm_lane_take_of(struct vpmm_lane *lanes, 
         vpmm_lane_give(lane);
     }
     return NULL;
+}
+
+static VPMM_INLINE uint64_t *vpmm_lane_bin(struct vpmm_lane *lane, uint64_t kind)
+{
+    return &lane->bins[(kind * UINT64_C(0x9e3779b97f4a7c15) >> 32) % VPMM_LANE_BINS];
+}
+
+/* Takes a place out of what is left of a bin, the one that was filled last. False: none is left. */
+static VPMM_INLINE bool vpmm_lane_next(uint64_t *left, uint32_t *place_out)
+{
+    if (!*left)
+        return false;
+    *place_out = 63 - (uint32_t)__builtin_clzll(*left);
+    *left ^= UINT64_C(1) << *place_out;
+    return true;
+}
+
+/* There is room for one more; with the latch. */
+static VPMM_INLINE void vpmm_lane_put(struct vpmm_lane *lane, const struct vpmm_cached *cached)
+{
+    *vpmm_lane_bin(lane, cached->kind) |= UINT64_C(1) << lane->n;
+    lane->cached[lane->n++] = *cached;
+}
+
+/* The last one gets its place; with the latch. */
+static VPMM_INLINE void vpmm_lane_remove(struct vpmm_lane *lane, uint32_t place)
+{
+    *vpmm_lane_bin(lane, lane->cached[place].kind) ^= UINT64_C(1) << place;
+    if (place == --lane->n)
+        return;
+    lane->cached[place] = lane->cached[lane->n];
+    *vpmm_lane_bin(lane, lane->cached[place].kind) ^= UINT64_C(1) << lane->n | UINT64_C(1) << place;
 }
 
 /* Ends the lane's batch without a record where all that joined it is proven complete; with the
