@@ -33,7 +33,7 @@ void stage_count_order(const struct vpmm_order *order)
 static void heap_counters(const struct vpmm_heap *heap)
 {
     pool_counters(heap->pool);
-    COUNT_FROM(heap, mallocs);
+    COUNT_FROM(heap, frees);
 }
 
 static enum vpmm_verdict always_complete(void *self, vpmm_fence fence)

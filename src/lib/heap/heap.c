@@ -244,7 +244,7 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
     uint64_t late_hits = vpmm_atomic_load(&heap->late_hits);
     vpmm_lanes_counts(heap, &cache_mallocs, &cache_frees);
     *counts_out = (struct vpmm_heap_counts){
-        .mallocs = vpmm_atomic_load(&heap->mallocs) + cache_mallocs,
+        .mallocs = cache_mallocs,
         .frees = vpmm_atomic_load(&heap->frees) + cache_frees,
         .cache_hits = cache_mallocs,
         .direct_hits = cache_mallocs - late_hits,
@@ -261,8 +261,10 @@ void vpmm_heap_counts(const struct vpmm_heap *heap, struct vpmm_heap_counts *cou
         .leased_regions = vpmm_atomic_load(&heap->leased_regions),
         .withheld_pages = vpmm_atomic_load(&heap->withheld_pages),
     };
-    for (unsigned i = 0; i < VPMM_RUNG_COUNT; i++)
+    for (unsigned i = 0; i < VPMM_RUNG_COUNT; i++) {
         counts_out->rungs[i] = vpmm_atomic_load(&heap->rungs[i]);
+        counts_out->mallocs += counts_out->rungs[i];
+    }
 }
 
 int vpmm_heap_device(const struct vpmm_heap *heap)
@@ -323,7 +325,7 @@ uint64_t vpmm_heap_layout(void)
 {
     uint64_t layout = vpmm_layout_mix(sizeof(struct vpmm_heap), sizeof(struct vpmm_lane));
     layout = vpmm_layout_mix(layout, offsetof(struct vpmm_heap, lanes));
-    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_heap, mallocs));
+    layout = vpmm_layout_mix(layout, offsetof(struct vpmm_heap, frees));
     return vpmm_layout_mix(layout, VPMM_LANES);
 }
 

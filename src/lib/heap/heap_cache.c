@@ -116,7 +116,7 @@ static VPMM_INLINE uint32_t search(const struct vpmm_heap *heap, struct vpmm_lan
     uint64_t left = *vpmm_lane_bin(lane, kind);
     for (uint32_t place; vpmm_lane_next(&left, &place);) {
         const struct vpmm_cached *cached = &lane->cached[place];
-        if (cached->kind != kind || (habit && cached->address != habit))
+        if (cached->kind != kind || (habit && lane->addresses[place] != habit))
             continue;
         if (is_whole && !vpmm_pool_cached_is_whole(heap->pool, cached->number))
             continue;
@@ -166,7 +166,7 @@ static VPMM_INLINE void find_habit(const struct vpmm_heap *heap, struct vpmm_lan
     for (uint32_t place; vpmm_lane_next(&left, &place);) {
         const struct vpmm_cached *cached = &lane->cached[place];
         if (cached->stamp == recalled->stamp && cached->kind == kind) {
-            recalled->address = cached->address;
+            recalled->address = lane->addresses[place];
             lane->last_habit++;
             return;
         }
@@ -230,7 +230,7 @@ static bool serve_followed(struct vpmm_heap *heap, const struct vpmm_point *poin
         bool is_ordered =
             point->turn == UINT64_MAX || (cached->turn && cached->turn <= point->turn);
         has_one = cached->kind == kind && is_ordered &&
-                  (!recalled->address || cached->address == recalled->address);
+                  (!recalled->address || lane->addresses[place] == recalled->address);
         if (has_one)
             *address_out =
                 hand_out(heap, lane, place, request, request->stream->id, recalled->stamp);
@@ -305,12 +305,11 @@ static bool push(struct vpmm_heap *heap, struct vpmm_lane *lane, uint64_t addres
     uint64_t turn = vpmm_order_turn(lane->track);
     if (!vpmm_pool_cache(heap->pool, live, fence, stream_id, &lane->share))
         return false;
-    const struct vpmm_cached cached = {.address = address,
-                                       .turn = turn,
+    const struct vpmm_cached cached = {.turn = turn,
                                        .stamp = live->stamp,
                                        .number = live->number,
                                        .kind = (uint32_t)kind_of(live->pages, live->is_slab)};
-    vpmm_lane_put(lane, &cached);
+    vpmm_lane_put(lane, address, &cached);
     vpmm_order_joined(heap->order, fence, turn);
     vpmm_atomic_store(&lane->frees, vpmm_atomic_load(&lane->frees) + 1);
     vpmm_lane_stamp(lane, live->stamp);

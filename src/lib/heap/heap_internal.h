@@ -51,7 +51,7 @@ struct vpmm_heap {
     vpmm_atomic32 is_tight;
     vpmm_atomic32 is_wasteful;
     vpmm_atomic64 last_allocation_id;
-    vpmm_atomic64 mallocs, frees, habit_hits, fits, revives, stitches, grows;
+    vpmm_atomic64 frees, habit_hits, fits, revives, stitches, grows;
     vpmm_atomic64 rungs[VPMM_RUNG_COUNT]; /* what each rung of the ladder served */
     vpmm_atomic64 late_hits;              /* of a front cache, that a whole malloc found */
     vpmm_atomic64 host_waits, stream_waits, failures;

@@ -123,7 +123,6 @@ static void note_served(struct vpmm_serving *serving, uint64_t address)
         vpmm_mempool_note(heap, request->mempool);
     if (request->served_out)
         *request->served_out = serving->served;
-    vpmm_atomic_add(&heap->mallocs, 1);
 }
 
 bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request *request,

@@ -85,12 +85,10 @@ void vpmm_lane_empty_range(struct vpmm_heap *heap, struct vpmm_lane *lane, uint6
                            uint64_t end)
 {
     struct known known = {VPMM_FENCE_NONE, 0, VPMM_FENCE_NONE};
-    for (uint32_t i = lane->n; i-- > 0;) {
-        const struct vpmm_cached *cached = &lane->cached[i];
-        uint64_t pages = cached->kind & VPMM_CACHED_PAGES_MAX;
-        if (cached->address < end && cached->address + pages * heap->page_bytes > address)
+    uint64_t first = vpmm_pool_start_of(heap->pool, address);
+    for (uint32_t i = lane->n; i-- > 0;)
+        if (lane->addresses[i] - first < end - first)
             hand_back(heap, lane, i, &known);
-    }
 }
 
 /* So often a stream loses its block before it gets another one. */

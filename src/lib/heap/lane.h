@@ -38,7 +38,6 @@ struct vpmm_track;
 #define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_SLAB - 1)
 
 struct vpmm_cached {
-    uint64_t address;
     uint64_t turn;  /* of the stream, that its free belongs to: see vpmm_order_turn */
     uint64_t stamp; /* of the block that it was: see habit.h */
     uint32_t number;
@@ -63,8 +62,9 @@ struct vpmm_lane {
     uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
     vpmm_atomic64 mallocs, frees;
     struct vpmm_lane *next; /* of those that have had a stream */
-    /* A bit for each region whose kind belongs to the bin, at its place in `cached`. */
+    /* A bit for each region whose kind belongs to the bin, at its place in the next two. */
     uint64_t bins[VPMM_LANE_BINS];
+    uint64_t addresses[VPMM_LANE_REGIONS];
     struct vpmm_cached cached[VPMM_LANE_REGIONS];
 };
 
@@ -124,9 +124,11 @@ static VPMM_INLINE bool vpmm_lane_next(uint64_t *left, uint32_t *place_out)
 }
 
 /* There is room for one more; with the latch. */
-static VPMM_INLINE void vpmm_lane_put(struct vpmm_lane *lane, const struct vpmm_cached *cached)
+static VPMM_INLINE void vpmm_lane_put(struct vpmm_lane *lane, uint64_t address,
+                                      const struct vpmm_cached *cached)
 {
     *vpmm_lane_bin(lane, cached->kind) |= UINT64_C(1) << lane->n;
+    lane->addresses[lane->n] = address;
     lane->cached[lane->n++] = *cached;
 }
 
@@ -136,6 +138,7 @@ static VPMM_INLINE void vpmm_lane_remove(struct vpmm_lane *lane, uint32_t place)
     *vpmm_lane_bin(lane, lane->cached[place].kind) ^= UINT64_C(1) << place;
     if (place == --lane->n)
         return;
+    lane->addresses[place] = lane->addresses[lane->n];
     lane->cached[place] = lane->cached[lane->n];
     *vpmm_lane_bin(lane, lane->cached[place].kind) ^= UINT64_C(1) << lane->n | UINT64_C(1) << place;
 }

@@ -90,6 +90,15 @@ bool vpmm_pool_look_live(const struct vpmm_pool *pool, uint64_t address, struct 
     return vpmm_region_is_private(live_out->word) && vpmm_atomic_load(&region->address) == address;
 }
 
+uint64_t vpmm_pool_start_of(const struct vpmm_pool *pool, uint64_t address)
+{
+    const struct vpmm_root *root = vpmm_root_of(pool, address);
+    uint64_t start;
+    bool has_start = root && vpmm_bits_last_to(&root->region_starts,
+                                               vpmm_root_page(pool, root, address), &start);
+    return has_start ? vpmm_root_address(pool, root, start) : address;
+}
+
 bool vpmm_pool_cache(struct vpmm_pool *pool, const struct vpmm_live *live, vpmm_fence fence,
                      uint64_t stream_id, struct vpmm_pool_share *share)
 {

@@ -54,6 +54,10 @@ uint64_t vpmm_pool_uncache(struct vpmm_pool *pool, uint32_t number, const struct
                            struct vpmm_pool_share *share);
 vpmm_fence vpmm_pool_cached_fence(const struct vpmm_pool *pool, uint32_t number);
 
+/* With the lock: where the region begins that holds `address`; the latter itself where that lies in
+ * no root. */
+uint64_t vpmm_pool_start_of(const struct vpmm_pool *pool, uint64_t address);
+
 /* cached -> free with `fence`, as vpmm_pool_free: under the lock and the latch. In a `line` it is
  * one with neighbours of its stream that wait for other fences, and waits for the latest. */
 void vpmm_pool_hand_back(struct vpmm_pool *pool, uint32_t number, vpmm_fence fence,
