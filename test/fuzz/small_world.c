@@ -180,8 +180,9 @@ static enum vpmm_status malloc_whole(struct world *world, struct vpmm_request *r
 {
     struct vpmm_heap *heap = world->scene.f.heap;
     if (is_warm && request->stream) {
-        if (vpmm_heap_malloc_cached(heap, request, address_out) ||
-            vpmm_heap_malloc_by_habit(heap, request, address_out))
+        bool has_habit;
+        if (vpmm_heap_malloc_cached(heap, request, address_out, &has_habit) ||
+            (has_habit && vpmm_heap_malloc_by_habit(heap, request, address_out)))
             return VPMM_OK;
         request->was_asked = true;
     }

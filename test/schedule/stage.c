@@ -201,7 +201,8 @@ uint64_t stage_malloc_cached(struct stage_heap *stage, uint64_t pages, int strea
     struct vpmm_stream known;
     struct vpmm_request request = request_of(stage, pages, stream, &known);
     uint64_t address;
-    bool is_hit = vpmm_heap_malloc_cached(stage->heap, &request, &address);
+    bool has_habit;
+    bool is_hit = vpmm_heap_malloc_cached(stage->heap, &request, &address, &has_habit);
     return is_hit ? own(stage, address, pages, stream) : 0;
 }
 

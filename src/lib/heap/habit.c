@@ -81,9 +81,9 @@ static vpmm_atomic32 *victim_of(struct vpmm_habits *habits, uint64_t key)
     return oldest;
 }
 
-void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address)
+void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address, bool is_new)
 {
-    uint64_t place = vpmm_habit_look_up(habits, key);
+    uint64_t place = is_new ? VPMM_HABITS : vpmm_habit_look_up(habits, key);
     if (place == VPMM_HABITS) {
         vpmm_atomic32 *entry = victim_of(habits, key);
         uint64_t number = vpmm_atomic_add(&habits->n, 1) + 1;

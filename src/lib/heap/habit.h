@@ -78,8 +78,9 @@ struct vpmm_recalled {
 /* The next two: any thread, no lock. The index finds the place of a key in the log; VPMM_HABITS:
  * there is none. */
 VPMM_NOINLINE uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key);
-/* Learns that the key's request was served at `address`. */
-VPMM_NOINLINE void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address);
+/* Learns that the key's request was served at `address`. `is_new`: the key has no habit yet. */
+VPMM_NOINLINE void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address,
+                                   bool is_new);
 
 /* The address of the key's habit; 0: there is none. `*last` is the place of the one that was found
  * before it, and then its own. Nobody else uses `*last` meanwhile. */

@@ -19,14 +19,15 @@ VPMM_MUST_CHECK enum vpmm_status vpmm_cache_init(struct vpmm_heap *heap);
 
 /* A region of exactly `pages` that was freed on the request's stream, and the one that the program
  * is used to if that is one of them. No driver. False: there is none, or the one it is used to may
- * be had elsewhere. */
+ * be had elsewhere, and `*recalled_out` is what is known of that. */
 bool vpmm_cache_malloc(struct vpmm_heap *heap, uint64_t pages, const struct vpmm_request *request,
-                       uint64_t *address_out);
+                       uint64_t *address_out, struct vpmm_recalled *recalled_out);
 /* The same for cudaMalloc, of what cudaFree freed of its context's memory. NOT_FOUND; NOT_READY:
  * there is one, but it is not known complete. */
 VPMM_MUST_CHECK enum vpmm_status vpmm_cache_malloc_sync(struct vpmm_heap *heap, uint64_t pages,
                                                         const struct vpmm_request *request,
-                                                        uint64_t *address_out);
+                                                        uint64_t *address_out,
+                                                        struct vpmm_recalled *recalled_out);
 
 /* What is known of the habit of a request for `pages`. Any thread; takes the latch of its lane. */
 struct vpmm_recalled vpmm_cache_recall(struct vpmm_heap *heap, const struct vpmm_request *request,

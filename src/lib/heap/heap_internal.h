@@ -236,7 +236,7 @@ static inline void vpmm_heap_remember(const struct vpmm_heap *heap,
                                       const struct vpmm_recalled *recalled, uint64_t address)
 {
     if (recalled->is_kept && address != recalled->address)
-        vpmm_habit_keep(heap->habits, recalled->key, address);
+        vpmm_habit_keep(heap->habits, recalled->key, address, !recalled->address);
 }
 
 /* Whether the request's block is to have its extents to itself. */

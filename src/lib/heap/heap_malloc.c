@@ -65,23 +65,28 @@ static void mark(struct vpmm_heap *heap, const struct vpmm_request *request, uin
 }
 
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
-                             uint64_t *address_out)
+                             uint64_t *address_out, bool *has_habit_out)
 {
+    struct vpmm_recalled recalled = {.address = 0};
     uint64_t pages = pages_of(heap, request);
-    if (!pages || !vpmm_cache_malloc(heap, pages, request, address_out))
-        return false;
-    mark(heap, request, *address_out);
-    return true;
+    if (pages && vpmm_cache_malloc(heap, pages, request, address_out, &recalled)) {
+        mark(heap, request, *address_out);
+        return true;
+    }
+    *has_habit_out = recalled.address != 0;
+    return false;
 }
 
 static bool serve_from_lane(struct vpmm_heap *heap, uint64_t pages,
-                            const struct vpmm_request *request, uint64_t *address_out)
+                            const struct vpmm_request *request, uint64_t *address_out,
+                            struct vpmm_recalled *recalled_out)
 {
     if (request->stream)
-        return vpmm_cache_malloc(heap, pages, request, address_out);
-    enum vpmm_status status = vpmm_cache_malloc_sync(heap, pages, request, address_out);
+        return vpmm_cache_malloc(heap, pages, request, address_out, recalled_out);
+    enum vpmm_status status =
+        vpmm_cache_malloc_sync(heap, pages, request, address_out, recalled_out);
     if (status == VPMM_NOT_READY && vpmm_order_poll(heap->order))
-        status = vpmm_cache_malloc_sync(heap, pages, request, address_out);
+        status = vpmm_cache_malloc_sync(heap, pages, request, address_out, recalled_out);
     return status == VPMM_OK;
 }
 
@@ -146,15 +151,16 @@ enum vpmm_status vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_requ
     uint64_t pages = pages_of(heap, request);
     if (!pages)
         return VPMM_INVALID;
-    if (!request->was_asked && serve_from_lane(heap, pages, request, address_out)) {
+    struct vpmm_serving serving;
+    if (request->was_asked) {
+        serving.recalled = vpmm_cache_recall(heap, request, pages);
+    } else if (serve_from_lane(heap, pages, request, address_out, &serving.recalled)) {
         vpmm_atomic_add(&heap->late_hits, 1);
         mark(heap, request, *address_out);
         return VPMM_OK;
     }
     vpmm_leases_give_back(heap);
-    struct vpmm_serving serving;
     vpmm_lanes_note_stream(heap, request->stream ? request->stream->id : 0);
-    serving.recalled = vpmm_cache_recall(heap, request, pages);
     serving_init(&serving, heap, request, pages);
     enum vpmm_status status = vpmm_ladder_climb(&serving, address_out);
     if (!status)

@@ -37,11 +37,16 @@ struct vpmm_track;
 #define VPMM_CACHED_IS_SLAB ((uint32_t)1 << 31)
 #define VPMM_CACHED_PAGES_MAX (VPMM_CACHED_IS_SLAB - 1)
 
+static inline uint64_t vpmm_cached_kind(uint64_t pages, bool is_slab)
+{
+    return pages | (is_slab ? VPMM_CACHED_IS_SLAB : 0);
+}
+
 struct vpmm_cached {
     uint64_t turn;  /* of the stream, that its free belongs to: see vpmm_order_turn */
     uint64_t stamp; /* of the block that it was: see habit.h */
     uint32_t number;
-    uint32_t kind; /* pages, and whether it is a slab's */
+    uint32_t kind; /* vpmm_cached_kind */
 };
 
 struct vpmm_lane {
@@ -82,6 +87,13 @@ static inline void vpmm_lane_take(struct vpmm_lane *lane)
 static inline void vpmm_lane_give(struct vpmm_lane *lane)
 {
     vpmm_latch_give(&lane->latch, VPMM_RANK_LANE);
+}
+
+/* The lane of what cudaFree frees of a context's memory. No stream has that id: see order_stream.c.
+ */
+static inline uint64_t vpmm_lane_of_context(uint64_t context_id)
+{
+    return UINT64_C(1) << 62 | context_id;
 }
 
 /* The lanes that may be the stream's: VPMM_LANE_WAYS of them. */

@@ -249,8 +249,11 @@ static VPMM_INLINE enum vpmm_status serve_warm(struct vpmm_router *router, uint6
                        vpmm_router_malloc_part_warm(router, &wanted, number, address_out)
                    ? VPMM_OK
                    : VPMM_NOT_READY;
-    if (vpmm_heap_malloc_cached(heap, &wanted, address_out))
+    bool has_habit;
+    if (vpmm_heap_malloc_cached(heap, &wanted, address_out, &has_habit))
         return VPMM_OK;
+    if (!has_habit)
+        return VPMM_NOT_FOUND;
     bool could_be_cancelled = vpmm_cancel_hold();
     bool is_served = vpmm_heap_malloc_by_habit(heap, &wanted, address_out);
     vpmm_cancel_restore(could_be_cancelled);

@@ -294,8 +294,9 @@ static void *work(void *self)
         .bytes = worker->pages * f->page_bytes, .context = f->context, .stream = &stream};
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t p[BLOCKS];
+        bool has_habit;
         for (int i = 0; i < BLOCKS; i++)
-            if (!(vpmm_heap_malloc_cached(f->heap, &request, &p[i]) ||
+            if (!(vpmm_heap_malloc_cached(f->heap, &request, &p[i], &has_habit) ||
                   vpmm_heap_malloc(f->heap, &request, &p[i]) == VPMM_OK))
                 abort();
         for (int i = 0; i < BLOCKS; i++)

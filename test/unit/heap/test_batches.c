@@ -255,9 +255,10 @@ static void a_lane_that_changes_hands_gives_its_pages_back(void **state)
         struct vpmm_stream known;
         struct vpmm_request request = {.bytes = PAGE, .context = f.context, .stream = &known};
         uint64_t p;
+        bool has_habit;
         assert_int_equal(vpmm_order_stream(f.order, (vpmm_stream_handle)streams[i], &known),
                          VPMM_OK);
-        if (!vpmm_heap_malloc_cached(f.heap, &request, &p))
+        if (!vpmm_heap_malloc_cached(f.heap, &request, &p, &has_habit))
             continue;
         assert_int_equal(p, blocks[i]);
         fixture_free(&f, p, NULL);

@@ -33,13 +33,14 @@ static void a_hit_and_a_free_need_neither_driver_nor_lock(void **state)
     struct vpmm_stream known;
     struct vpmm_request request = {.bytes = 4 * PAGE, .context = f.context, .stream = &known};
     enum vpmm_status status;
+    bool has_habit;
     uint64_t p = fixture_malloc(&f, 4, a);
     uint64_t q = 0;
     fixture_free(&f, p, a);
     assert_int_equal(vpmm_order_stream(f.order, (vpmm_stream_handle)a, &known), VPMM_OK);
     uint64_t calls = sim_calls(f.sim, NULL);
     vpmm_lock_take(&f.heap->lock);
-    assert_true(vpmm_heap_malloc_cached(f.heap, &request, &q));
+    assert_true(vpmm_heap_malloc_cached(f.heap, &request, &q, &has_habit));
     assert_true(vpmm_heap_free_cached(f.heap, q, &known, &status));
     vpmm_lock_give(&f.heap->lock);
     assert_int_equal(sim_calls(f.sim, NULL), calls);

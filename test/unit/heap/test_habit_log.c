@@ -31,7 +31,7 @@ static uint64_t key_of(uint64_t i)
 static void keep_from(const struct fixture *f, uint64_t first, uint64_t end)
 {
     for (uint64_t i = first; i < end; i++)
-        vpmm_habit_keep(f->heap->habits, key_of(i), i * PAGE);
+        vpmm_habit_keep(f->heap->habits, key_of(i), i * PAGE, true);
 }
 
 static uint64_t n_found(const struct fixture *f, uint64_t first, uint64_t end)
@@ -51,13 +51,13 @@ static void a_set_gives_up_its_oldest(void **state)
     struct fixture f;
     fixture_setup_eager(&f);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
-        vpmm_habit_keep(f.heap->habits, KEY(i), i * PAGE);
+        vpmm_habit_keep(f.heap->habits, KEY(i), i * PAGE, true);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
         assert_int_equal(find(&f, KEY(i)), i * PAGE);
-    vpmm_habit_keep(f.heap->habits, KEY(2), 99 * PAGE);
+    vpmm_habit_keep(f.heap->habits, KEY(2), 99 * PAGE, false);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
         assert_int_equal(find(&f, KEY(i)), (i == 2 ? 99 : i) * PAGE);
-    vpmm_habit_keep(f.heap->habits, KEY(50), 7 * PAGE);
+    vpmm_habit_keep(f.heap->habits, KEY(50), 7 * PAGE, true);
     assert_int_equal(find(&f, KEY(50)), 7 * PAGE);
     for (uint64_t i = 1; i <= VPMM_HABIT_WAYS; i++)
         assert_int_equal(find(&f, KEY(i)), i == 1 ? 0 : (i == 2 ? 99 : i) * PAGE);
@@ -114,7 +114,7 @@ static void a_key_finds_no_habit_of_another(void **state)
     struct fixture f;
     fixture_setup_eager(&f);
     assert_int_equal(find(&f, 0), 0);
-    vpmm_habit_keep(f.heap->habits, KEY(5), 3 * PAGE);
+    vpmm_habit_keep(f.heap->habits, KEY(5), 3 * PAGE, false);
     assert_int_equal(find(&f, KEY(6)), 0);
     assert_int_equal(find(&f, 0), 0);
     assert_int_equal(find(&f, KEY(5)), 3 * PAGE);

@@ -264,8 +264,9 @@ uint64_t vpmm_heap_trim_to(struct vpmm_heap *heap, uint64_t keep_bytes)
 
 /* What it has cached is one block, of the stream that freed it. */
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
-                             uint64_t *address_out)
+                             uint64_t *address_out, bool *has_habit_out)
 {
+    *has_habit_out = heap->habit_of == request->stream->id;
     if (heap->cached_of != request->stream->id)
         return false;
     *address_out = heap->base;
@@ -278,9 +279,9 @@ bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request
                                uint64_t *address_out)
 {
     assert_false(vpmm_cancel_hold());
-    if (heap->habit_of == request->stream->id)
-        *address_out = heap->base;
-    return heap->habit_of == request->stream->id;
+    assert_int_equal(heap->habit_of, request->stream->id);
+    *address_out = heap->base;
+    return true;
 }
 
 bool vpmm_heap_free_cached(struct vpmm_heap *heap, uint64_t address,
