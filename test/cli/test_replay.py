@@ -17,7 +17,7 @@ REAL_TIME = {"total_ns", "own_ns", "last_malloc_ns", "p50_ns", "p99_ns", "max_ns
 # Nanoseconds a handle of 2 MiB, and a call, on an NVIDIA H200 with driver 580.
 HANDLE_PRICES = {"create": 7000, "map": 500, "access": 20000, "unmap": 14000, "release": 9000}
 CALL_PRICES = {"reserve": 4000, "record": 140, "record_context": 180, "query": 160, "stream_wait": 120,
-               "host_wait": 160, "stream_facts": 33, "context": 8}
+               "host_wait": 160, "stream_facts": 33, "stream_captures": 12, "context": 8}
 
 
 class Figures(Case):

@@ -108,6 +108,18 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
     return VPMM_OK;
 }
 
+static enum vpmm_status stream_captures(void *self, vpmm_stream_handle handle, bool *captures_out)
+{
+    struct gpu *device = self;
+    int stream = stream_number(device, handle);
+    struct step step = {.what = "ask whether a stream captures"};
+    step_touch(&step, &device->contexts[context_of(stream)], TOUCH_READS);
+    step_touch(&step, &device->streams[stream].is_capturing, TOUCH_READS);
+    device_do(&step);
+    *captures_out = device->streams[stream].is_capturing;
+    return device->contexts[context_of(stream)].is_alive ? VPMM_OK : VPMM_CONTEXT_GONE;
+}
+
 static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle handle)
 {
     struct gpu *device = self;
@@ -341,6 +353,7 @@ struct gpu *device_create(uint64_t total_pages)
         .context_current = context_current,
         .context_device = context_device,
         .stream_facts = stream_facts,
+        .stream_captures = stream_captures,
         .stream_wait = stream_wait,
         .event_create = event_create,
         .event_destroy = event_destroy,

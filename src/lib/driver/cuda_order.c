@@ -73,6 +73,16 @@ static enum vpmm_status stream_blocks(const struct vpmm_cuda *cuda, vpmm_stream_
     return status;
 }
 
+static enum vpmm_status stream_captures(void *self, vpmm_stream_handle stream, bool *captures_out)
+{
+    CUstreamCaptureStatus capture;
+    enum vpmm_status status =
+        vpmm_cuda_status(vpmm_cuda_of(self)->real_cuStreamIsCapturing((CUstream)stream, &capture));
+    if (!status)
+        *captures_out = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    return status;
+}
+
 /* cuStreamIsCapturing comes first, because it alone is harmless in every capture. Measured on
  * driver 580: cuStreamGetId of a capturing stream, and cuStreamGetCtx and cuStreamGetId of the
  * legacy stream while a blocking stream captures, are refused in every mode and end the capture. */
@@ -81,13 +91,11 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
 {
     const struct vpmm_cuda *cuda = vpmm_cuda_of(self);
     CUcontext context = NULL;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned long long id = 0;
-    enum vpmm_status status =
-        vpmm_cuda_status(cuda->real_cuStreamIsCapturing((CUstream)stream, &capture));
+    bool is_capturing = false;
+    enum vpmm_status status = stream_captures(self, stream, &is_capturing);
     if (!status)
         status = stream_context(cuda, (CUstream)stream, &context);
-    bool is_capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!status && !is_capturing && cuda->real_cuStreamGetId)
         status = vpmm_cuda_status(cuda->real_cuStreamGetId((CUstream)stream, &id));
     bool is_blocking = false;
@@ -189,6 +197,7 @@ void vpmm_cuda_fill_order(const struct vpmm_cuda *cuda, struct vpmm_driver *driv
     driver->context_id = cuda->real_cuCtxGetId ? context_id : NULL;
     driver->context_synchronize = context_synchronize;
     driver->stream_facts = stream_facts;
+    driver->stream_captures = stream_captures;
     driver->stream_id = cuda->real_cuStreamGetId ? stream_id : NULL;
     driver->stream_wait = stream_wait;
     driver->event_create = event_create;

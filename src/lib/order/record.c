@@ -115,9 +115,9 @@ static enum vpmm_status make(struct vpmm_order *order, struct attempt *attempt)
         return status;
     /* Another thread may have begun a capture on this stream, or drawn it into one: then the event
      * is the graph's. */
-    struct vpmm_stream_facts facts;
-    status = driver->stream_facts(driver->self, attempt->stream->handle, &facts);
-    if (!status && facts.is_capturing)
+    bool is_captured;
+    status = driver->stream_captures(driver->self, attempt->stream->handle, &is_captured);
+    if (!status && is_captured)
         return VPMM_CAPTURED;
     return !status && attempt->is_beside_begun ? check_own(driver, event) : status;
 }

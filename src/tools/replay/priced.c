@@ -61,6 +61,13 @@ void vpmm_priced_note(struct vpmm_priced *priced, enum vpmm_price_kind kind, uin
         return end(priced, start_ns, kind, status);                                                \
     } while (0)
 
+/* An operation that does no more than that. */
+#define PASSES(operation, parameters, kind, ...)                                                   \
+    static enum vpmm_status operation parameters                                                   \
+    {                                                                                              \
+        PASS_ON(kind, operation, __VA_ARGS__);                                                     \
+    }
+
 static void let_time_go_by(struct vpmm_priced *priced, vpmm_event_handle event)
 {
     uint64_t start_ns = vpmm_priced_clock_ns();
@@ -252,15 +259,9 @@ static enum vpmm_status context_device(void *self, vpmm_context_handle context, 
     PASS_ON(VPMM_PRICE_CONTEXT, context_device, context, device_out);
 }
 
-static enum vpmm_status peer_possible(void *self, int device, int peer, bool *possible_out)
-{
-    PASS_ON(VPMM_PRICE_OTHER, peer_possible, device, peer, possible_out);
-}
-
-static enum vpmm_status default_pool_trim(void *self, int device)
-{
-    PASS_ON(VPMM_PRICE_OTHER, default_pool_trim, device);
-}
+PASSES(peer_possible, (void *self, int device, int peer, bool *possible_out), VPMM_PRICE_OTHER,
+       device, peer, possible_out)
+PASSES(default_pool_trim, (void *self, int device), VPMM_PRICE_OTHER, device)
 
 static enum vpmm_status context_synchronize(void *self, vpmm_context_handle context)
 {
@@ -270,48 +271,22 @@ static enum vpmm_status context_synchronize(void *self, vpmm_context_handle cont
 
 /* ---- streams and events ---- */
 
-static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
-                                     struct vpmm_stream_facts *facts_out)
-{
-    PASS_ON(VPMM_PRICE_STREAM_FACTS, stream_facts, stream, facts_out);
-}
-
-static enum vpmm_status stream_id(void *self, vpmm_stream_handle stream, uint64_t *id_out)
-{
-    PASS_ON(VPMM_PRICE_STREAM_FACTS, stream_id, stream, id_out);
-}
-
-static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
-{
-    PASS_ON(VPMM_PRICE_STREAM_WAIT, stream_wait, stream, event);
-}
-
-static enum vpmm_status event_create(void *self, vpmm_context_handle context,
-                                     vpmm_event_handle *event_out)
-{
-    PASS_ON(VPMM_PRICE_EVENT_CREATE, event_create, context, event_out);
-}
-
-static enum vpmm_status event_destroy(void *self, vpmm_event_handle event)
-{
-    PASS_ON(VPMM_PRICE_OTHER, event_destroy, event);
-}
-
-static enum vpmm_status event_record(void *self, vpmm_event_handle event, vpmm_stream_handle stream)
-{
-    PASS_ON(VPMM_PRICE_RECORD, event_record, event, stream);
-}
-
-static enum vpmm_status event_record_context(void *self, vpmm_event_handle event,
-                                             vpmm_context_handle context)
-{
-    PASS_ON(VPMM_PRICE_RECORD_CONTEXT, event_record_context, event, context);
-}
-
-static enum vpmm_status event_query(void *self, vpmm_event_handle event)
-{
-    PASS_ON(VPMM_PRICE_QUERY, event_query, event);
-}
+PASSES(stream_facts, (void *self, vpmm_stream_handle stream, struct vpmm_stream_facts *facts_out),
+       VPMM_PRICE_STREAM_FACTS, stream, facts_out)
+PASSES(stream_captures, (void *self, vpmm_stream_handle stream, bool *captures_out),
+       VPMM_PRICE_STREAM_CAPTURES, stream, captures_out)
+PASSES(stream_id, (void *self, vpmm_stream_handle stream, uint64_t *id_out),
+       VPMM_PRICE_STREAM_FACTS, stream, id_out)
+PASSES(stream_wait, (void *self, vpmm_stream_handle stream, vpmm_event_handle event),
+       VPMM_PRICE_STREAM_WAIT, stream, event)
+PASSES(event_create, (void *self, vpmm_context_handle context, vpmm_event_handle *event_out),
+       VPMM_PRICE_EVENT_CREATE, context, event_out)
+PASSES(event_destroy, (void *self, vpmm_event_handle event), VPMM_PRICE_OTHER, event)
+PASSES(event_record, (void *self, vpmm_event_handle event, vpmm_stream_handle stream),
+       VPMM_PRICE_RECORD, event, stream)
+PASSES(event_record_context, (void *self, vpmm_event_handle event, vpmm_context_handle context),
+       VPMM_PRICE_RECORD_CONTEXT, event, context)
+PASSES(event_query, (void *self, vpmm_event_handle event), VPMM_PRICE_QUERY, event)
 
 static enum vpmm_status event_synchronize(void *self, vpmm_event_handle event)
 {
@@ -319,10 +294,7 @@ static enum vpmm_status event_synchronize(void *self, vpmm_event_handle event)
     PASS_ON(VPMM_PRICE_HOST_WAIT, event_synchronize, event);
 }
 
-static enum vpmm_status capture_relax(void *self, int *mode_out)
-{
-    PASS_ON(VPMM_PRICE_OTHER, capture_relax, mode_out);
-}
+PASSES(capture_relax, (void *self, int *mode_out), VPMM_PRICE_OTHER, mode_out)
 
 static void capture_restore(void *self, int mode)
 {
@@ -375,6 +347,7 @@ void vpmm_priced_fill(struct vpmm_priced *priced, const struct vpmm_driver *inne
         .set_access = set_access,
         .unmap = unmap,
         .stream_facts = stream_facts,
+        .stream_captures = stream_captures,
         .stream_id = priced->is_measured && inner->stream_id ? stream_id : NULL,
         .stream_wait = stream_wait,
         .event_create = event_create,

@@ -24,6 +24,7 @@
     X(STREAM_WAIT, stream_wait, 120)                                                               \
     X(HOST_WAIT, host_wait, 160)                                                                   \
     X(STREAM_FACTS, stream_facts, 33)                                                              \
+    X(STREAM_CAPTURES, stream_captures, 12)                                                        \
     X(CONTEXT, context, 8)                                                                         \
     X(ALLOCATE, allocate, 0)                                                                       \
     X(FREE, free, 0)                                                                               \

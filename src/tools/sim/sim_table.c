@@ -232,6 +232,15 @@ static enum vpmm_status extent_import(void *self, int descriptor, vpmm_extent_ha
     return VPMM_OK;
 }
 
+static enum vpmm_status stream_captures(void *self, vpmm_stream_handle handle, bool *captures_out)
+{
+    struct sim *sim = enter(self, "stream_captures");
+    CUstreamCaptureStatus capturing;
+    TRY_STATUS(sim_table_status(sim_stream_is_capturing(sim, stream_cast(handle), &capturing)));
+    *captures_out = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
+    return VPMM_OK;
+}
+
 static enum vpmm_status stream_facts(void *self, vpmm_stream_handle handle,
                                      struct vpmm_stream_facts *facts_out)
 {
@@ -353,6 +362,7 @@ void sim_table_fill(struct sim *sim, struct vpmm_driver *driver_out)
         .extent_export = extent_export,
         .extent_import = extent_import,
         .stream_facts = stream_facts,
+        .stream_captures = stream_captures,
         .stream_id = stream_id,
         .stream_wait = stream_wait,
         .event_create = event_create,

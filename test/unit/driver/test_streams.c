@@ -64,6 +64,22 @@ static void test_stream_facts(void **state)
     assert_int_equal(facts.id, 1);
 }
 
+static void test_stream_captures(void **state)
+{
+    (void)state;
+    bool captures = true;
+    int n_context_questions = real.n_context_questions, n_id_questions = real.n_id_questions;
+    assert_int_equal(driver.stream_captures(driver.self, stream(7), &captures), VPMM_OK);
+    assert_false(captures);
+    real.capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    assert_int_equal(driver.stream_captures(driver.self, stream(7), &captures), VPMM_OK);
+    assert_true(captures);
+    assert_int_equal(real.n_context_questions, n_context_questions);
+    assert_int_equal(real.n_id_questions, n_id_questions);
+    real.capture_result = CUDA_ERROR_INVALID_HANDLE;
+    assert_int_equal(driver.stream_captures(driver.self, stream(7), &captures), VPMM_INVALID);
+}
+
 /* One question: who asks knows that the stream does not capture. */
 static void test_stream_id(void **state)
 {
@@ -100,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_stream_facts),
+        TEST(test_stream_captures),
         TEST(test_stream_id),
         TEST(test_old_stream_facts),
     };

@@ -147,6 +147,18 @@ static enum vpmm_status stream_facts(void *self, vpmm_stream_handle stream,
     return leave(fake, VPMM_OK);
 }
 
+static enum vpmm_status stream_captures(void *self, vpmm_stream_handle stream, bool *captures_out)
+{
+    struct fake *fake = enter(self);
+    if (stream == VPMM_STREAM_LEGACY || stream == VPMM_STREAM_PER_THREAD) {
+        *captures_out = false;
+        return leave(fake, fake->current < 0 ? VPMM_NO_CONTEXT : VPMM_OK);
+    }
+    const struct fake_stream *known = &fake->streams[stream_number(stream)];
+    *captures_out = known->is_capturing;
+    return leave(fake, known->is_alive ? VPMM_OK : VPMM_INVALID);
+}
+
 static enum vpmm_status stream_wait(void *self, vpmm_stream_handle stream, vpmm_event_handle event)
 {
     struct fake *fake = enter(self);
@@ -313,6 +325,7 @@ void fake_init(struct fake *fake)
         .context_id = context_id,
         .context_synchronize = context_synchronize,
         .stream_facts = stream_facts,
+        .stream_captures = stream_captures,
         .stream_wait = stream_wait,
         .event_create = event_create,
         .event_destroy = event_destroy,
