@@ -184,7 +184,7 @@ class Poor(unittest.TestCase):
         for option, package in (("tests", "libcmocka-dev"), ("zlib", "zlib1g-dev")):
             done = self.setup(f"poor-{option}", f"-D{option}=enabled")
             self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stdout, rf"ERROR: Feature {option} cannot be enabled: .*{package}")
+            self.assertRegex(done.stdout, rf"ERROR: Feature {option} cannot be (en|dis)abled: .*{package}")
 
 
 class Headers(unittest.TestCase):

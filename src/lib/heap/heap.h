@@ -132,7 +132,8 @@ struct vpmm_request {
     struct vpmm_mempool *mempool;     /* with a stream; NULL: the default one, and nobody asks */
     struct vpmm_served *served_out;   /* NULL: nobody asks; left alone where a front cache serves */
     bool is_slab;                     /* not the program's: see habit.h */
-    bool was_asked; /* both vpmm_heap_malloc_cached and _by_habit have just failed to serve it */
+    /* vpmm_heap_malloc_cached has just failed to serve it, and so has _by_habit where it might. */
+    bool was_asked;
 };
 
 /* OK and an address; or why the heap could not serve it (the caller then asks the original
