@@ -92,10 +92,13 @@ static VPMM_INLINE void note_hit(struct vpmm_heap *heap, const struct vpmm_reque
         vpmm_mempool_note_hit(heap, request->mempool);
 }
 
-/* The place of a block in the lane that was asked for with the same key; NO_PLACE: there is none.
- */
+/* The place of a block in the lane that was asked for with the same key, mostly the youngest one;
+ * NO_PLACE: there is none. */
 static VPMM_INLINE uint32_t find_same(struct vpmm_lane *lane, uint64_t kind, uint64_t stamp)
 {
+    uint32_t youngest = lane->n - 1;
+    if (lane->n && lane->cached[youngest].stamp == stamp && lane->cached[youngest].kind == kind)
+        return youngest;
     uint64_t left = *vpmm_lane_bin(lane, kind);
     for (uint32_t place; vpmm_lane_next(&left, &place);)
         if (lane->cached[place].stamp == stamp && lane->cached[place].kind == kind)
