@@ -110,7 +110,8 @@ struct vpmm_driver {
      */
     enum vpmm_status (*stream_facts)(void *self, vpmm_stream_handle stream,
                                      struct vpmm_stream_facts *facts_out);
-    /* Whether `stream` captures. INVALID; CONTEXT_GONE. Allowed during any capture. 12 ns. */
+    /* Whether `stream` captures. The statuses of stream_facts. Allowed during any capture. 12 ns.
+     */
     enum vpmm_status (*stream_captures)(void *self, vpmm_stream_handle stream, bool *captures_out);
     /* The id alone, of any stream but the legacy one. For who knows that it does not capture: a
      * capture would end of the question (measured on driver 580). Optional: driver 12.0. 22 ns. */

@@ -30,8 +30,8 @@ uint64_t vpmm_habit_layout(const struct vpmm_heap *heap)
 }
 
 /* An entry of the index: some bits of the key, and below them the number of the habit, counted from
- * 1, but for its high bits. They count to twice what the log holds: so an entry whose habit has
- * been written over is the oldest of its set. 0: none. */
+ * 1, but for its high bits. They count to twice what the log holds: so an entry whose habit was
+ * written over lately is older than all others of its set. 0: none. */
 #define NUMBER_BITS 18
 #define NUMBER_MASK (((uint32_t)1 << NUMBER_BITS) - 1)
 _Static_assert(NUMBER_MASK + 1 == 2 * VPMM_HABITS, "numbers count to twice what the log holds");
@@ -41,21 +41,9 @@ static uint32_t check_of(uint64_t key)
     return (uint32_t)(key >> 32) & ~NUMBER_MASK;
 }
 
-static const vpmm_atomic32 *set_of(const struct vpmm_habits *habits, uint64_t key)
-{
-    return habits->index[key % VPMM_HABIT_SETS];
-}
-
-/* How many habits have been learnt since. */
-static uint32_t age_of(const struct vpmm_habits *habits, uint32_t entry)
-{
-    uint32_t age = ((uint32_t)vpmm_hint_load(&habits->n) - entry) & NUMBER_MASK;
-    return entry ? age : NUMBER_MASK;
-}
-
 uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key)
 {
-    const vpmm_atomic32 *set = set_of(habits, key);
+    const vpmm_atomic32 *set = habits->index[key % VPMM_HABIT_SETS];
     for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
         uint32_t entry = vpmm_hint_load(&set[i]);
         uint64_t place = (entry - 1) % VPMM_HABITS;
@@ -66,13 +54,14 @@ uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key)
     return VPMM_HABITS;
 }
 
-/* The oldest of the set. */
+/* The oldest entry of the key's set. */
 static vpmm_atomic32 *victim_of(struct vpmm_habits *habits, uint64_t key)
 {
     vpmm_atomic32 *set = habits->index[key % VPMM_HABIT_SETS], *oldest = set;
-    uint32_t age_most = 0;
+    uint32_t n = (uint32_t)vpmm_hint_load(&habits->n), age_most = 0;
     for (unsigned i = 0; i < VPMM_HABIT_WAYS; i++) {
-        uint32_t age = age_of(habits, vpmm_hint_load(&set[i]));
+        uint32_t entry = vpmm_hint_load(&set[i]);
+        uint32_t age = entry ? (n - entry) & NUMBER_MASK : NUMBER_MASK;
         if (age > age_most) {
             age_most = age;
             oldest = &set[i];
@@ -81,15 +70,24 @@ static vpmm_atomic32 *victim_of(struct vpmm_habits *habits, uint64_t key)
     return oldest;
 }
 
-void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address, bool is_new)
+/* The place of a new habit. */
+static uint64_t add(struct vpmm_habits *habits, uint64_t key)
 {
-    uint64_t place = is_new ? VPMM_HABITS : vpmm_habit_look_up(habits, key);
-    if (place == VPMM_HABITS) {
-        vpmm_atomic32 *entry = victim_of(habits, key);
-        uint64_t number = vpmm_atomic_add(&habits->n, 1) + 1;
-        place = (number - 1) % VPMM_HABITS;
-        vpmm_hint_store(&habits->log[place].key, key);
-        vpmm_hint_store(entry, check_of(key) | ((uint32_t)number & NUMBER_MASK));
-    }
+    vpmm_atomic32 *entry = victim_of(habits, key);
+    uint64_t number = vpmm_atomic_add(&habits->n, 1) + 1;
+    uint64_t place = (number - 1) % VPMM_HABITS;
+    vpmm_hint_store(&habits->log[place].key, key);
+    vpmm_hint_store(entry, check_of(key) | ((uint32_t)number & NUMBER_MASK));
+    return place;
+}
+
+void vpmm_habit_keep(struct vpmm_habits *habits, const struct vpmm_recalled *recalled,
+                     uint64_t address)
+{
+    uint64_t key = recalled->key, place = recalled->place;
+    if (place == VPMM_HABITS && recalled->address)
+        place = vpmm_habit_look_up(habits, key);
+    if (place == VPMM_HABITS || vpmm_hint_load(&habits->log[place].key) != key)
+        place = add(habits, key);
     vpmm_hint_store(&habits->log[place].address, address);
 }

@@ -68,34 +68,47 @@ uint64_t vpmm_habit_layout(const struct vpmm_heap *heap);
 struct vpmm_recalled {
     uint64_t key;
     uint64_t address; /* 0: none yet */
+    uint64_t place;   /* where the habit lies in the log; VPMM_HABITS: not known, or nowhere */
     uint64_t stamp;   /* what its block adds to the layout */
     bool is_kept;     /* or nothing is remembered, because there are too many lanes */
 };
 
-/* So many habits are looked at from the last one on: two cache lines. */
+/* So many habits are looked at, from about the last one on: two cache lines. */
 #define VPMM_HABIT_WINDOW 8u
 
-/* The next two: any thread, no lock. The index finds the place of a key in the log; VPMM_HABITS:
+/* The next four: any thread, no lock. The index finds the place of a key in the log; VPMM_HABITS:
  * there is none. */
 VPMM_NOINLINE uint64_t vpmm_habit_look_up(const struct vpmm_habits *habits, uint64_t key);
-/* Learns that the key's request was served at `address`. `is_new`: the key has no habit yet. */
-VPMM_NOINLINE void vpmm_habit_keep(struct vpmm_habits *habits, uint64_t key, uint64_t address,
-                                   bool is_new);
+/* Learns that a request was served at `address`, of whose habit so much is known. */
+VPMM_NOINLINE void vpmm_habit_keep(struct vpmm_habits *habits, const struct vpmm_recalled *recalled,
+                                   uint64_t address);
 
-/* The address of the key's habit; 0: there is none. `*last` is the place of the one that was found
- * before it, and then its own. Nobody else uses `*last` meanwhile. */
-static VPMM_INLINE uint64_t vpmm_habit_find(const struct vpmm_habits *habits, uint64_t key,
-                                            uint64_t *last)
+/* Finds the habit of the key in `recalled`. `*last` tells where a round has come to in the log: the
+ * place of its last habit. Nobody else uses it meanwhile. */
+static VPMM_INLINE void vpmm_habit_find(const struct vpmm_habits *habits,
+                                        struct vpmm_recalled *recalled, uint64_t *last)
 {
-    uint64_t i = *last & ~(uint64_t)3, end = i + VPMM_HABIT_WINDOW;
+    uint64_t i = *last & ~(uint64_t)3, end = i + VPMM_HABIT_WINDOW, key = recalled->key;
     while (i < end && vpmm_hint_load(&habits->log[i % VPMM_HABITS].key) != key)
         i++;
-    uint64_t place = i < end ? i % VPMM_HABITS : vpmm_habit_look_up(habits, key);
-    if (place == VPMM_HABITS)
-        return 0;
-    *last = place;
-    __builtin_prefetch(&habits->log[(place + VPMM_HABIT_WINDOW) % VPMM_HABITS]);
-    return vpmm_hint_load(&habits->log[place].address);
+    recalled->place = i < end ? i % VPMM_HABITS : vpmm_habit_look_up(habits, key);
+    if (recalled->place == VPMM_HABITS)
+        return;
+    *last = recalled->place;
+    __builtin_prefetch(&habits->log[(*last + VPMM_HABIT_WINDOW) % VPMM_HABITS]);
+    recalled->address = vpmm_hint_load(&habits->log[*last].address);
+}
+
+/* A request was served as `key` asks for, and its habit was not looked for: if it is the next one,
+ * the round has come to it. */
+static VPMM_INLINE void vpmm_habit_step(const struct vpmm_habits *habits, uint64_t key,
+                                        uint64_t *last)
+{
+    uint64_t next = (*last + 1) % VPMM_HABITS;
+    if (vpmm_hint_load(&habits->log[next].key) != key)
+        return;
+    *last = next;
+    __builtin_prefetch(&habits->log[(next + VPMM_HABIT_WINDOW) % VPMM_HABITS]);
 }
 
 #endif

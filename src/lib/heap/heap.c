@@ -329,13 +329,20 @@ uint64_t vpmm_heap_layout(void)
     return vpmm_layout_mix(layout, VPMM_LANES);
 }
 
+/* With the lock and all latches. */
+static const char *audit(struct vpmm_heap *heap)
+{
+    const char *broken = vpmm_pool_audit(heap->pool);
+    return broken ? broken : vpmm_lanes_audit(heap);
+}
+
 bool vpmm_heap_try_audit(struct vpmm_heap *heap, const char **broken_out)
 {
     if (!vpmm_lock_try(&heap->lock))
         return false;
     bool holds_all = vpmm_lanes_try_hold(heap);
     if (holds_all) {
-        *broken_out = vpmm_pool_audit(heap->pool);
+        *broken_out = audit(heap);
         vpmm_lanes_let_go(heap);
     }
     vpmm_lock_give(&heap->lock);
@@ -346,7 +353,7 @@ const char *vpmm_heap_audit(struct vpmm_heap *heap)
 {
     vpmm_lock_take(&heap->lock);
     vpmm_lanes_hold(heap);
-    const char *broken = vpmm_pool_audit(heap->pool);
+    const char *broken = audit(heap);
     vpmm_lanes_let_go(heap);
     vpmm_lock_give(&heap->lock);
     return broken;

@@ -145,7 +145,7 @@ vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uin
 
 /* Serves `request`, of a stream, from that stream's front cache alone: no lock that others share,
  * no driver. False: vpmm_heap_malloc has to, unless the next one can, to which `*has_habit_out`
- * gives hope. */
+ * gives hope; it is set only then. */
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out, bool *has_habit_out);
 /* Serves `request`, of a stream, at the address that its habit names, under the heap's lock. False:

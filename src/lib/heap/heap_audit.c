@@ -10,6 +10,8 @@ void vpmm_heap_check(struct vpmm_heap *heap)
 {
     vpmm_lanes_hold(heap);
     const char *broken = vpmm_pool_audit(heap->pool);
+    if (!broken)
+        broken = vpmm_lanes_audit(heap);
     vpmm_lanes_let_go(heap);
     if (!broken)
         return;

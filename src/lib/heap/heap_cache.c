@@ -107,8 +107,7 @@ static VPMM_INLINE uint32_t find_same(struct vpmm_lane *lane, uint64_t kind, uin
 }
 
 /* As search, and finds the request's habit. If the lane holds a block that was asked for with the
- * same key, that block's place is the habit. Then the log is not read; its own habit would be the
- * next one there. */
+ * same key, that block's place is the habit, and the log is not searched. */
 static VPMM_INLINE uint32_t search_by_habit(const struct vpmm_heap *heap, struct vpmm_lane *lane,
                                             uint64_t kind, struct vpmm_recalled *recalled,
                                             bool is_ordered, bool *is_pending)
@@ -116,36 +115,24 @@ static VPMM_INLINE uint32_t search_by_habit(const struct vpmm_heap *heap, struct
     uint32_t same = recalled->is_kept ? find_same(lane, kind, recalled->stamp) : NO_PLACE;
     if (same != NO_PLACE) {
         recalled->address = lane->addresses[same];
-        lane->last_habit++;
+        vpmm_habit_step(heap->habits, recalled->key, &lane->last_habit);
         return may_have(heap, lane, same, is_ordered, is_pending) ? same : NO_PLACE;
     }
     if (recalled->is_kept)
-        recalled->address = vpmm_habit_find(heap->habits, recalled->key, &lane->last_habit);
+        vpmm_habit_find(heap->habits, recalled, &lane->last_habit);
     return search(heap, lane, kind, recalled->address, is_ordered, is_pending);
-}
-
-/* Without a lane. */
-VPMM_NOINLINE static struct vpmm_recalled
-recall_alone(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t pages, bool is_slab)
-{
-    struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, is_slab);
-    uint64_t last = 0;
-    if (recalled.is_kept)
-        recalled.address = vpmm_habit_find(heap->habits, recalled.key, &last);
-    return recalled;
 }
 
 struct vpmm_recalled vpmm_cache_recall(struct vpmm_heap *heap, const struct vpmm_request *request,
                                        uint64_t pages)
 {
-    uint64_t stream_id = request->stream ? request->stream->id : 0;
+    uint64_t stream_id = request->stream ? request->stream->id : 0, nowhere = 0;
     struct vpmm_lane *lane = take_lane(heap, lane_of(request));
-    if (!lane)
-        return recall_alone(heap, stream_id, pages, request->is_slab);
     struct vpmm_recalled recalled = vpmm_heap_recall_key(heap, stream_id, pages, request->is_slab);
     if (recalled.is_kept)
-        recalled.address = vpmm_habit_find(heap->habits, recalled.key, &lane->last_habit);
-    vpmm_lane_give(lane);
+        vpmm_habit_find(heap->habits, &recalled, lane ? &lane->last_habit : &nowhere);
+    if (lane)
+        vpmm_lane_give(lane);
     return recalled;
 }
 
@@ -157,7 +144,7 @@ static VPMM_INLINE enum vpmm_status serve(struct vpmm_heap *heap, uint64_t lane_
 {
     struct vpmm_lane *lane = take_lane(heap, lane_id);
     if (!lane) {
-        *recalled_out = recall_alone(heap, stream_id, pages, request->is_slab);
+        *recalled_out = vpmm_cache_recall(heap, request, pages);
         return VPMM_NOT_FOUND;
     }
     bool is_pending = false;

@@ -229,14 +229,15 @@ vpmm_heap_recall_key(const struct vpmm_heap *heap, uint64_t stream_id, uint64_t 
     if (is_slab || vpmm_atomic_load(&heap->n_lanes) > VPMM_HABIT_LANES)
         return (struct vpmm_recalled){.is_kept = false};
     uint64_t key = vpmm_habit_key(vpmm_habit_layout(heap), stream_id, pages);
-    return (struct vpmm_recalled){.key = key, .stamp = vpmm_habit_stamp(key), .is_kept = true};
+    return (struct vpmm_recalled){
+        .key = key, .place = VPMM_HABITS, .stamp = vpmm_habit_stamp(key), .is_kept = true};
 }
 /* The request was served at `address`. */
 static inline void vpmm_heap_remember(const struct vpmm_heap *heap,
                                       const struct vpmm_recalled *recalled, uint64_t address)
 {
     if (recalled->is_kept && address != recalled->address)
-        vpmm_habit_keep(heap->habits, recalled->key, address, !recalled->address);
+        vpmm_habit_keep(heap->habits, recalled, address);
 }
 
 /* Whether the request's block is to have its extents to itself. */

@@ -135,8 +135,10 @@ bool vpmm_heap_malloc_by_habit(struct vpmm_heap *heap, const struct vpmm_request
 {
     struct vpmm_serving serving;
     uint64_t pages = pages_of(heap, request);
+    if (!pages)
+        return false;
     serving.recalled = vpmm_cache_recall(heap, request, pages);
-    if (!pages || !serving.recalled.address)
+    if (!serving.recalled.address)
         return false;
     serving_init(&serving, heap, request, pages);
     if (vpmm_ladder_try(&serving, VPMM_RUNG_HABIT, address_out) != VPMM_OK)

@@ -194,6 +194,33 @@ bool vpmm_lanes_try_hold(struct vpmm_heap *heap)
     return true;
 }
 
+/* Whether the lane's bins tell of each of its regions once, and the pool has them as it says. */
+static bool is_sound(const struct vpmm_heap *heap, struct vpmm_lane *lane)
+{
+    struct vpmm_region_view view;
+    uint64_t found = 0;
+    for (uint64_t *bin = lane->bins; bin < lane->bins + VPMM_LANE_BINS; bin++) {
+        uint64_t left = *bin;
+        bool is_told_twice = (found & left) != 0;
+        found |= left;
+        for (uint32_t place; vpmm_lane_next(&left, &place);)
+            if (is_told_twice || vpmm_lane_bin(lane, lane->cached[place].kind) != bin ||
+                vpmm_pool_find(heap->pool, lane->addresses[place], &view) ||
+                view.address != lane->addresses[place] ||
+                view.pages != (lane->cached[place].kind & VPMM_CACHED_PAGES_MAX))
+                return false;
+    }
+    return found == (lane->n < 64 ? ((uint64_t)1 << lane->n) - 1 : UINT64_MAX);
+}
+
+const char *vpmm_lanes_audit(const struct vpmm_heap *heap)
+{
+    for (struct vpmm_lane *lane = heap->first_lane; lane; lane = lane->next)
+        if (!is_sound(heap, lane))
+            return "a lane has other regions than its bins tell";
+    return NULL;
+}
+
 void vpmm_lanes_counts(const struct vpmm_heap *heap, uint64_t *mallocs_out, uint64_t *frees_out)
 {
     *mallocs_out = *frees_out = 0;

@@ -51,20 +51,21 @@ struct vpmm_cached {
 
 struct vpmm_lane {
     _Alignas(64) struct vpmm_latch latch;
-    uint32_t n;                   /* regions that it holds */
-    vpmm_atomic64 stream_id;      /* 0: nobody's yet */
-    struct vpmm_track *track;     /* of the stream; NULL: a context's lane, or without memory */
-    vpmm_fence batch;             /* open, or VPMM_FENCE_NONE */
-    uint32_t n_joined;            /* frees in the batch */
-    uint32_t n_joined_max;        /* then it is closed */
-    uint64_t joined_pages;        /* of all those frees */
-    vpmm_atomic64 layout;         /* its part of the device's: habit.h */
-    uint64_t last_habit;          /* where that lies in the log which a request here found last */
+    uint32_t n;               /* regions that it holds */
+    vpmm_atomic64 stream_id;  /* 0: nobody's yet */
+    struct vpmm_track *track; /* of the stream; NULL: a context's lane, or without memory */
+    vpmm_fence batch;         /* open, or VPMM_FENCE_NONE */
+    uint32_t n_joined;        /* frees in the batch */
+    uint32_t n_joined_max;    /* then it is closed */
+    uint64_t joined_pages;    /* of all those frees */
+    vpmm_atomic64 layout;     /* its part of the device's: habit.h */
+
     struct vpmm_pool_share share; /* requests on other lanes read the layout and how it begins */
     /* How often in turn another stream's request emptied it while its youngest region was of that
      * kind. */
     uint32_t n_robbed, robbed_kind;
     uint64_t next_id, end_id; /* numbers for allocations, set aside for this lane */
+    uint64_t last_habit;      /* as in vpmm_habit_find */
     vpmm_atomic64 mallocs, frees;
     struct vpmm_lane *next; /* of those that have had a stream */
     /* A bit for each region whose kind belongs to the bin, at its place in the next two. */
@@ -188,6 +189,9 @@ static inline void vpmm_lane_stamp(struct vpmm_lane *lane, uint64_t stamp)
 {
     vpmm_hint_store(&lane->layout, vpmm_hint_load(&lane->layout) ^ stamp);
 }
+
+/* What is wrong with a lane, or NULL; with the heap's lock and all latches. */
+const char *vpmm_lanes_audit(const struct vpmm_heap *heap);
 
 /* Keeps all lanes as they are, while the pool is audited; with the heap's lock. */
 void vpmm_lanes_hold(struct vpmm_heap *heap);

@@ -316,6 +316,33 @@ static void without_an_open_fence_a_free_goes_to_the_pool(void **state)
     fixture_teardown(&f);
 }
 
+/* What is found by bins must be what the lane holds. */
+static void an_audit_looks_into_the_bins(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_setup_cache(&f);
+    CUstream a = fixture_stream(&f, CU_STREAM_NON_BLOCKING);
+    uint64_t p = fixture_malloc(&f, 4, a), q = fixture_malloc(&f, 2, a);
+    fixture_free(&f, p, a);
+    fixture_free(&f, q, a);
+    struct vpmm_lane *lane = f.heap->first_lane;
+    assert_null(vpmm_heap_audit(f.heap));
+    for (unsigned i = 0; i < VPMM_LANE_BINS; i++) {
+        uint64_t was = lane->bins[i];
+        lane->bins[i] ^= 1;
+        assert_non_null(vpmm_heap_audit(f.heap));
+        lane->bins[i] = was | 4;
+        assert_non_null(vpmm_heap_audit(f.heap));
+        lane->bins[i] = was;
+    }
+    lane->addresses[0] += PAGE;
+    assert_non_null(vpmm_heap_audit(f.heap));
+    lane->addresses[0] -= PAGE;
+    assert_null(vpmm_heap_audit(f.heap));
+    fixture_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +359,7 @@ int main(void)
         cmocka_unit_test(what_is_cached_cannot_be_freed_again),
         cmocka_unit_test(no_two_allocations_have_one_id),
         cmocka_unit_test(without_an_open_fence_a_free_goes_to_the_pool),
+        cmocka_unit_test(an_audit_looks_into_the_bins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

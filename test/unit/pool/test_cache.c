@@ -48,6 +48,18 @@ static uint64_t uncache(uint32_t number, uint64_t bytes)
     return world_page(&w, vpmm_pool_uncache(w.pool, number, &owner, &share));
 }
 
+static void a_region_is_found_from_within(void **state)
+{
+    (void)state;
+    uint64_t first = world_malloc(&w, 4, 1), second = world_malloc(&w, 3, 1);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(vpmm_pool_start_of(w.pool, world_address(&w, first + i) + i),
+                         world_address(&w, first));
+    assert_int_equal(vpmm_pool_start_of(w.pool, world_address(&w, second + 2)),
+                     world_address(&w, second));
+    assert_int_equal(vpmm_pool_start_of(w.pool, 77), 77);
+}
+
 static void only_the_start_of_a_live_region_is_seen(void **state)
 {
     (void)state;
@@ -281,6 +293,7 @@ static void given_back_in_line_it_stays_apart_from_another_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_region_is_found_from_within),
         TEST(only_the_start_of_a_live_region_is_seen),
         TEST(what_is_cached_shows_as_free),
         TEST(the_pool_serves_nobody_with_it),
