@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* So often at the end: nobody records as often as that. */
+/* At the end, what is pending is counted so often at most. */
 #define SYNCHRONISATIONS 100
 
 struct program program = {.shelf = {.lock = PTHREAD_MUTEX_INITIALIZER}};

@@ -99,8 +99,8 @@ static VPMM_INLINE void vpmm_habit_find(const struct vpmm_habits *habits,
     recalled->address = vpmm_hint_load(&habits->log[*last].address);
 }
 
-/* A request was served as `key` asks for, and its habit was not looked for: if it is the next one,
- * the round has come to it. */
+/* The lane itself knew the habit of that key. If it is the next one in the log, the round has come
+ * to it. */
 static VPMM_INLINE void vpmm_habit_step(const struct vpmm_habits *habits, uint64_t key,
                                         uint64_t *last)
 {

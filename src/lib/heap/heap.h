@@ -144,8 +144,8 @@ VPMM_MUST_CHECK enum vpmm_status
 vpmm_heap_malloc(struct vpmm_heap *heap, const struct vpmm_request *request, uint64_t *address_out);
 
 /* Serves `request`, of a stream, from that stream's front cache alone: no lock that others share,
- * no driver. False: vpmm_heap_malloc has to, unless the next one can, to which `*has_habit_out`
- * gives hope; it is set only then. */
+ * no driver. False: `*has_habit_out` tells whether the next one may serve it; otherwise
+ * vpmm_heap_malloc has to. */
 bool vpmm_heap_malloc_cached(struct vpmm_heap *heap, const struct vpmm_request *request,
                              uint64_t *address_out, bool *has_habit_out);
 /* Serves `request`, of a stream, at the address that its habit names, under the heap's lock. False:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The front cache's half that serves mallocs from lanes, and finds their habits. Must not call the
- * driver, nor take a lock but the lane's latch. */
+ * driver, and must not take the heap's lock. */
 #include "heap/heap_cache.h"
 
 #include "heap/heap_internal.h"

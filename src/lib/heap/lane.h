@@ -51,15 +51,14 @@ struct vpmm_cached {
 
 struct vpmm_lane {
     _Alignas(64) struct vpmm_latch latch;
-    uint32_t n;               /* regions that it holds */
-    vpmm_atomic64 stream_id;  /* 0: nobody's yet */
-    struct vpmm_track *track; /* of the stream; NULL: a context's lane, or without memory */
-    vpmm_fence batch;         /* open, or VPMM_FENCE_NONE */
-    uint32_t n_joined;        /* frees in the batch */
-    uint32_t n_joined_max;    /* then it is closed */
-    uint64_t joined_pages;    /* of all those frees */
-    vpmm_atomic64 layout;     /* its part of the device's: habit.h */
-
+    uint32_t n;                   /* regions that it holds */
+    vpmm_atomic64 stream_id;      /* 0: nobody's yet */
+    struct vpmm_track *track;     /* of the stream; NULL: a context's lane, or without memory */
+    vpmm_fence batch;             /* open, or VPMM_FENCE_NONE */
+    uint32_t n_joined;            /* frees in the batch */
+    uint32_t n_joined_max;        /* then it is closed */
+    uint64_t joined_pages;        /* of all those frees */
+    vpmm_atomic64 layout;         /* its part of the device's: habit.h */
     struct vpmm_pool_share share; /* requests on other lanes read the layout and how it begins */
     /* How often in turn another stream's request emptied it while its youngest region was of that
      * kind. */
